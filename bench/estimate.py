@@ -31,13 +31,32 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = (ROOT / os.environ.get("LOOM_SHARED", "../shared")).resolve()
 
 SPOKEN = {
-    "german": "Die Zeitüberschreitung wird erst nach dem dritten Versuch gemeldet; vorher gibt es nur eine Warnung. ",
-    "polish": "Przekroczenie czasu zgłaszamy dopiero po trzeciej próbie, wcześniej w dzienniku jest tylko ostrzeżenie. ",
-    "russian": "О превышении времени сообщается только после третьей попытки, до этого в журнале лишь предупреждение. ",
-    "japanese": "タイムアウトは三回目の試行の後にだけ報告され、それまではログに警告が書かれるだけです。",
-    "korean": "시간 초과는 세 번째 시도 이후에만 보고되며 그 전에는 로그에 경고만 기록됩니다. 설정 파일을 먼저 확인하십시오. ",
-    "arabic": "لا يتم الإبلاغ عن انتهاء المهلة إلا بعد المحاولة الثالثة، وقبل ذلك تكتب الخدمة تحذيرا في السجل فقط. ",
-    "hindi": "समय सीमा की सूचना केवल तीसरे प्रयास के बाद दी जाती है, उससे पहले सेवा केवल लॉग में चेतावनी लिखती है। ",
+    "german": (
+        "Die Zeitüberschreitung wird erst nach dem dritten Versuch gemeldet; vorher gibt es nur "
+        "eine Warnung. "
+    ),
+    "polish": (
+        "Przekroczenie czasu zgłaszamy dopiero po trzeciej próbie, wcześniej w dzienniku jest "
+        "tylko ostrzeżenie. "
+    ),
+    "russian": (
+        "О превышении времени сообщается только после третьей попытки, до этого в журнале лишь "
+        "предупреждение. "
+    ),
+    "japanese": (
+        "タイムアウトは三回目の試行の後にだけ報告され、それまではログに警告が書かれるだけです。"
+    ),
+    "korean": (
+        "시간 초과는 세 번째 시도 이후에만 보고되며 그 전에는 로그에 경고만 기록됩니다. "
+        "설정 파일을 먼저 확인하십시오. "
+    ),
+    "arabic": (
+        "لا يتم الإبلاغ عن انتهاء المهلة إلا بعد المحاولة الثالثة، وقبل ذلك تكتب الخدمة تحذيرا في "
+        "السجل فقط. "
+    ),
+    "hindi": (
+        "समय सीमा की सूचना केवल तीसरे प्रयास के बाद दी जाती है, उससे पहले सेवा केवल लॉग में चेतावनी लिखती है। "
+    ),
     "thai": "ระบบจะแจ้งว่าหมดเวลาหลังจากลองครั้งที่สามเท่านั้น ก่อนหน้านั้นบริการจะเขียนเพียงคำเตือนลงในบันทึก ",
     "emoji": "build ✅ tests 🚀 deploy 🎉 alert 🔥 review 👀 done 👍 broken ❌ idea 💡 ",
 }
@@ -79,7 +98,8 @@ def own_texts() -> dict[str, str]:
             ",".join(f"{rng.gauss(0, 100):.4f}" for _ in range(8)) for _ in range(300)
         ),
         "log": "\n".join(
-            f"2026-11-15T10:{n % 60:02}:00Z    WARN    [worker-{n % 7}]    took={rng.randrange(9999)}ms"
+            f"2026-11-15T10:{n % 60:02}:00Z    WARN    [worker-{n % 7}]    "
+            f"took={rng.randrange(9999)}ms"
             for n in range(300)
         ),
         "pretty json": json.dumps(rows, indent=2),

@@ -191,7 +191,8 @@ def main(triples: int) -> int:
             if done % 20 == 0:
                 wrong = sum(v for k, v in total.items() if k not in ("triples", "woven", "refused"))
                 print(
-                    f"{total['triples']:>8,} triples, {wrong} wrong, {time.monotonic() - started:.0f} s",
+                    f"{total['triples']:>8,} triples, {wrong} wrong, "
+                    f"{time.monotonic() - started:.0f} s",
                     flush=True,
                 )
     wrong = {k: v for k, v in total.items() if k not in ("triples", "woven", "refused")}

@@ -2,14 +2,14 @@
 (TARGETS.md 4).
 
 python bench/lookahead.py [--only NAME ...] [--each] [--json]     (shared definitions and data:
-LOOM_SHARED, or ../shared) Each history is woven as a user would do it: `weave(messages, window=budget,
-reserve_output=0)`, rendered for OpenAI chat, checked by the rules of that wire, and counted by the
-shared measure and o200k. Two simple ways stand beside it, in the same budget: `recency` is the
-newest messages that fit, whole; `lines` is the newest lines that name something, each once (it is
-no request: it has no roles, no calls and no goal). Figures are strict recall in percent, means over
-cuts of three or more to recall. `ratio` is Loom by the better of the two: where it is below 1 a
-simple way does better, and the bench ends with an error that says so. The first half of the large
-session was tuned on; look at the second. Nothing here is a test.
+LOOM_SHARED, or ../shared) Each history is woven as a user would do it: `weave(messages,
+window=budget, reserve_output=0)`, rendered for OpenAI chat, checked by the rules of that wire, and
+counted by the shared measure and o200k. Two simple ways stand beside it, in the same budget:
+`recency` is the newest messages that fit, whole; `lines` is the newest lines that name something,
+each once (it is no request: it has no roles, no calls and no goal). Figures are strict recall in
+percent, means over cuts of three or more to recall. `ratio` is Loom by the better of the two: where
+it is below 1 a simple way does better, and the bench ends with an error that says so. The first
+half of the large session was tuned on; look at the second. Nothing here is a test.
 """
 
 import argparse

@@ -114,7 +114,8 @@ def main() -> int:
                 print(f"{number:>8,} requests {taken[-1] / 1e6:>8,.0f} MB", flush=True)
     early, most = max(taken[: len(taken) // 10]), max(taken)
     print(
-        f"most in the first tenth {early / 1e6:,.0f} MB, afterwards {most / 1e6:,.0f} MB ({most / early:.2f})"
+        f"most in the first tenth {early / 1e6:,.0f} MB, afterwards {most / 1e6:,.0f} MB "
+        f"({most / early:.2f})"
     )
     wrong: list[str] = []
     if most > 1.1 * early + SLACK_BYTES:

@@ -4,8 +4,8 @@ python bench/needles.py [--only KIND ...] [--ways WAY ...] [--seeds N] [--messag
 [--missed] [--json]
 Statements of six shapes (a hex code, a ticket, a URL, a name with a number, a path, a decision in
 plain words) are made once by the user or by the model, in made-up sessions of three kinds
-(agent_sessions.py) whose tools print hex words, dates and paths. A statement is visible if its value
-stands in the request, of a decision the whole sentence. Requests are of 32,000 tokens with no
+(agent_sessions.py) whose tools print hex words, dates and paths. A statement is visible if its
+value stands in the request, of a decision the whole sentence. Requests are of 32,000 tokens with no
 reserve. Nothing here is a test.
 
 one shot   `weave` with all messages

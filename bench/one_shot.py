@@ -271,10 +271,16 @@ def cells(row: Row, limit: float) -> str:
         return str(row["failed"])
     if row["seconds"] is None:
         return f"> {limit:.0f} s"
-    times = f"{row['first']:>9.4f} {factor(row['first_to_loom'])} {row['seconds']:>9.4f} {factor(row['again_to_loom'])}"
+    times = (
+        f"{row['first']:>9.4f} {factor(row['first_to_loom'])} {row['seconds']:>9.4f} "
+        f"{factor(row['again_to_loom'])}"
+    )
     over, goal = "over" if row["over_budget"] else "", "missing" if row["goal_missing"] else "kept"
     needles = "–" if row["needles"] is None else row["needles"]
-    return f"{times} {row['tokens']:>8,} {over:<4} {row['torn_pairs']:>4} {goal:>7} {needles:>7} {row['kept']:>6,}"
+    return (
+        f"{times} {row['tokens']:>8,} {over:<4} {row['torn_pairs']:>4} {goal:>7} {needles:>7} "
+        f"{row['kept']:>6,}"
+    )
 
 
 def factor(value: float | None) -> str:
@@ -321,7 +327,8 @@ def main() -> None:
         return
     for peer in peers:
         print(
-            f"{peer.name:<15} {versions[peer.name] or '–':<10} {peer.requirement or 'this environment'}"
+            f"{peer.name:<15} {versions[peer.name] or '–':<10} "
+            f"{peer.requirement or 'this environment'}"
         )
     for result in results:
         show(result, chosen.limit)

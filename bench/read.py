@@ -37,7 +37,8 @@ def plain(path: Path) -> None:
 
 def main(paths: list[Path]) -> None:
     print(
-        f"{'file':<40} {'MB':>6} {'json':>7} {'read':>7} {'repair':>7} {'render+check ×3':>16} {'read/json':>10}"
+        f"{'file':<40} {'MB':>6} {'json':>7} {'read':>7} {'repair':>7} {'render+check ×3':>16} "
+        f"{'read/json':>10}"
     )
     for path in paths:
         size = path.stat().st_size / 1e6

@@ -81,8 +81,10 @@ def show(name: str, row: Row) -> str:
     recall = "–" if row["lookahead_recall"] is None else f"{row['lookahead_recall']:.1%}"
     empty = f"  ({row['near_empty']} near empty)" if row["near_empty"] else ""
     return (
-        f"{name:<52} {row['over_budget']:>5} {row['torn_pairs']:>5} {row['goal_missing']:>5} {row['mean_tokens']:>9,.0f} "
-        f"{row['cacheable_share']:>9.3f} {row['uncached_per_call']:>9,.0f} {row['recache_factor']:>9.2f} {recall:>9} "
+        f"{name:<52} {row['over_budget']:>5} {row['torn_pairs']:>5} {row['goal_missing']:>5} "
+        f"{row['mean_tokens']:>9,.0f} "
+        f"{row['cacheable_share']:>9.3f} {row['uncached_per_call']:>9,.0f} "
+        f"{row['recache_factor']:>9.2f} {recall:>9} "
         f"{row['ms_per_call']:>9.1f}{empty}"
     )
 
@@ -96,7 +98,8 @@ README_NAMES = {
     ("Strands", "SlidingWindowConversationManager"): "Strands {version} sliding window",
     ("OpenAIAgents", "session.get_items"): "OpenAI Agents {version} session limit",
 }
-README_HEAD = """| | calls over / torn / goal lost | mean tokens | re-cache factor | look-ahead recall |
+README_HEAD = """\
+| | calls over / torn / goal lost | mean tokens | re-cache factor | look-ahead recall |
 |---|---|---|---|---|
 """
 README_BEGIN, README_END = (
@@ -116,7 +119,10 @@ def readme_table(rows: list[Row]) -> str:
             "–" if row["lookahead_recall"] is None else f"{100 * row['lookahead_recall']:.1f} %"
         )
         title = name.format(version=row["version"])
-        table += f"| {title} | {faults} | {row['mean_tokens']:,.0f} | {row['recache_factor']:.2f} | {recall} |\n"
+        table += (
+            f"| {title} | {faults} | {row['mean_tokens']:,.0f} | {row['recache_factor']:.2f} | "
+            f"{recall} |\n"
+        )
     return table
 
 
@@ -126,7 +132,8 @@ def write_readme(rows: list[Row]) -> None:
         f"{peer} {variant}" for peer, variant in README_NAMES if (peer, variant) not in played
     ]:
         sys.exit(
-            f"README.md stays as it is, without rows for {', '.join(missing)}; play all with --peers"
+            f"README.md stays as it is, without rows for {', '.join(missing)}; play all with "
+            "--peers"
         )
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
@@ -160,7 +167,8 @@ def judge(rows: list[Row]) -> str:
         if known and ours[field]:
             other = best(known, key=lambda row: row[field])
             lines.append(
-                f"{title}: {ours[field] / other[field]:.2f} of {other['peer']} {other['variant']}, the best of the others"
+                f"{title}: {ours[field] / other[field]:.2f} of {other['peer']} "
+                f"{other['variant']}, the best of the others"
             )
     return "\n".join(lines)
 
@@ -201,7 +209,8 @@ def main() -> None:
     rows: list[Row] = []
     if not chosen.json:
         print(
-            f"{TRANSCRIPT} at {chosen.window:,} tokens: calls over budget, with a torn pair, without the current request; means"
+            f"{TRANSCRIPT} at {chosen.window:,} tokens: calls over budget, with a torn pair, "
+            "without the current request; means"
         )
         print(
             f"{'':<52} {' '.join(f'{name:>{5 if n < 3 else 9}}' for n, name in enumerate(COLUMNS))}"

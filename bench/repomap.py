@@ -195,7 +195,8 @@ def repository(repos: Path, name: str) -> Path:
             if (git / "HEAD").exists():
                 return git
     sys.exit(
-        f"no repository of {name} in {repos}: bring it with its history, or name another folder with --repos"
+        f"no repository of {name} in {repos}: bring it with its history, or name another "
+        "folder with --repos"
     )
 
 
@@ -238,7 +239,8 @@ def summary(rows: list[Row]) -> Row:
 
 def show(results: dict[str, dict[str, Row]], instances: Sequence[Row]) -> None:
     print(
-        f"budgets {' '.join(f'{budget:,}' for budget in BUDGETS)} (o200k); percent; seconds: the mean, of warm also the most"
+        f"budgets {' '.join(f'{budget:,}' for budget in BUDGETS)} (o200k); percent; seconds: "
+        "the mean, of warm also the most"
     )
     heads: tuple[tuple[str, int], ...]
     heads = (
@@ -272,7 +274,8 @@ def show(results: dict[str, dict[str, Row]], instances: Sequence[Row]) -> None:
             )
             failed = f"  {row['failed']} failed" if row["failed"] else ""
             print(
-                f"{who:<8}{name:<10}{row['n']:>4}  {shares}{files:>6}{times}{changed:>15}{memory:>6}{failed}"
+                f"{who:<8}{name:<10}{row['n']:>4}  {shares}{files:>6}{times}"
+                f"{changed:>15}{memory:>6}{failed}"
             )
         for reason in sorted({row["failed"] for row in rows.values() if "failed" in row}):
             print(f"{who:<8}{reason}")

@@ -139,8 +139,10 @@ def _pool() -> tuple[list[str], str, str]:
         lines.append(
             rng.choice(
                 [
-                    f"{path}:{rng.randrange(900)}:    def {word}_{other}(self, {word}: int) -> None:",
-                    f"2026-11-15T10:{n % 60:02}:{n % 59:02}Z WARN [{word}-{n % 7}] {other} took={rng.randrange(9999)}ms",
+                    f"{path}:{rng.randrange(900)}:    def {word}_{other}(self, {word}: int) -> "
+                    "None:",
+                    f"2026-11-15T10:{n % 60:02}:{n % 59:02}Z WARN [{word}-{n % 7}] {other} "
+                    f"took={rng.randrange(9999)}ms",
                     f'{{"id": {rng.randrange(10**8)}, "{word}": "{other}", "ok": true}}',
                     f"E   AssertionError: {word} == {other} + {rng.randrange(10**5)}",
                 ]
@@ -392,7 +394,9 @@ STORES = {"sqlite": sqlite, "postgres": postgres}
 
 
 class Table:
-    """Prints rows of figures with the ratio of the last to the first, and remembers what is wrong."""
+    """Prints rows of figures with the ratio of the last to the first, and remembers what is
+    wrong.
+    """
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -553,7 +557,8 @@ def main() -> int:
     wrong: list[str] = []
     for store in STORES if chosen.store == "both" else [chosen.store]:
         print(
-            f"\n{store}: model {MODEL}; tokenizer loaded and store open before anything is timed; medians, nothing subtracted"
+            f"\n{store}: model {MODEL}; tokenizer loaded and store open before anything is "
+            "timed; medians, nothing subtracted"
         )
         with STORES[store]() as url:
             wrong += measure(

@@ -147,7 +147,8 @@ def main() -> int:
     wrong: list[str] = []
     for name in STORES if chosen.store == "both" else [chosen.store]:
         print(
-            f"\n{name}: {chosen.sessions} sessions, requests of {WINDOW:,} tokens; how long the other route waits, in ms"
+            f"\n{name}: {chosen.sessions} sessions, requests of {WINDOW:,} tokens; how long "
+            "the other route waits, in ms"
         )
         print(f"  {'':<10}{'p50':>10}{'p99':>10}{'longest':>10}{'turns/s':>10}", flush=True)
         figures: dict[str, tuple[float, float]] = {}
@@ -156,7 +157,10 @@ def main() -> int:
                 waited, turns = asyncio.run(measure(url, mode, chosen.sessions, chosen.seconds))
             figures[mode] = median(waited) * 1e3, sorted(waited)[len(waited) * 99 // 100] * 1e3
             longest = max(waited) * 1e3
-            row = f"{figures[mode][0]:>10.2f}{figures[mode][1]:>10.1f}{longest:>10.1f}{turns / chosen.seconds:>10.1f}"
+            row = (
+                f"{figures[mode][0]:>10.2f}{figures[mode][1]:>10.1f}"
+                f"{longest:>10.1f}{turns / chosen.seconds:>10.1f}"
+            )
             print(f"  {mode:<10}{row}", flush=True)
         wrong += judge(name, figures)
     print("\n".join(f"wrong: {what}" for what in wrong) or "nothing is wrong")
@@ -169,7 +173,8 @@ def judge(name: str, figures: dict[str, tuple[float, float]]) -> list[str]:
         awaited, called = figures["awaited"][place], figures["called"][place]
         if awaited > HELPS * called:
             wrong.append(
-                f"{name}: at {figure} awaited verbs keep the other route waiting {awaited / called:.0%} as long as called ones"
+                f"{name}: at {figure} awaited verbs keep the other route waiting "
+                f"{awaited / called:.0%} as long as called ones"
             )
     return wrong
 

@@ -12,7 +12,8 @@ words     of the same calls: those that hold the end of the model's last words b
 user      messages of the user that stand verbatim in a message of the user's role, over all calls;
           what is longer than 4,000 characters is pasted data, and not counted
 letters   the same by characters
-fit       user and letters, over the calls at which all that the user said fits a third of the window
+fit       user and letters, over the calls at which all that the user said fits a third of the
+window
 
 Two simple ways stand beside Loom: the newest messages that fit, and the user's messages in a third
 of the window and then the newest. They keep no tool call together with its result: they are no
@@ -122,7 +123,9 @@ def lines(words: str) -> str:
 
 
 def stands(words: str, sent: str) -> bool:
-    """Whether words are there as whole lines, perhaps behind a short label such as "[12] user: "."""
+    """Whether words are there as whole lines, perhaps behind a short label such as "[12] user:
+    ".
+    """
     sought = lines(words)
     if sought not in sent:  # most are not, and a plain look is fast
         return False
@@ -389,7 +392,8 @@ def show_row(row: Row) -> None:
     found = row["ways"]["loom"]
     faults = f"{made['over_budget']} / {made['torn_pairs']} / {made['goal_missing']}"
     print(
-        f"  {made['calls']} calls, {found['leaning']} lean, {found['fitting']} where the user fits a"
+        f"  {made['calls']} calls, {found['leaning']} lean, {found['fitting']} where the user "
+        "fits a"
         f" third; re-cache {made['recache_factor']}, mean tokens {made['mean_tokens']:,.0f}, epochs"
         f" {made['epochs']}, over / torn / goal lost {faults}, refused {made['refused']},"
         f" {made['ms_per_call']} ms a call",

@@ -134,7 +134,8 @@ async def main() -> None:
             await run_agent(client, session, SECOND_DAY)
             usage = session.row.usage
             print(
-                f"{len(session.path)} messages stored; {usage.prompt:,} tokens read and {usage.completion:,} written"
+                f"{len(session.path)} messages stored; {usage.prompt:,} tokens read and "
+                f"{usage.completion:,} written"
             )
 
 

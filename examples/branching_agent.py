@@ -32,7 +32,8 @@ def main() -> None:
         for turn, scripted in enumerate(script, 1):
             context = asyncio.run(tree.prepare(agent="tutor", model="gpt-4o"))
             print(
-                f"── turn {turn}: the agent reads {context.report.input_tokens} tokens, which end with\n"
+                f"── turn {turn}: the agent reads {context.report.input_tokens} tokens, which "
+                "end with\n"
             )
             print(context.conversation.messages[-1].text)
             print("\n── its commands return\n")

@@ -40,10 +40,12 @@ def main(path: str | None = None) -> None:
     cut = loom.find_safe_boundary(history, len(history) // 2)
     kept = history[cut:]
     print(
-        f"{len(loom.turns(history))} turns, {len(loom.exchanges(history))} exchanges that must stay whole"
+        f"{len(loom.turns(history))} turns, {len(loom.exchanges(history))} exchanges that must "
+        "stay whole"
     )
     print(
-        f"cut at message {cut}: {len(kept)} of {len(history)} kept, beginning with a {kept[0].role if kept else 'missing'} message"
+        f"cut at message {cut}: {len(kept)} of {len(history)} kept, beginning with a "
+        f"{kept[0].role if kept else 'missing'} message"
     )
 
 

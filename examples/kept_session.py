@@ -44,7 +44,8 @@ async def main(path: str | None = None) -> None:
             context = await session.prepare("Good. Summarize it.", window=WINDOW)
             report = context.report
             print(
-                f"{len(session.path)} messages stored, {report.input_tokens} tokens sent, epoch {report.epoch} {report.epoch_reason}"
+                f"{len(session.path)} messages stored, {report.input_tokens} tokens sent, "
+                f"epoch {report.epoch} {report.epoch_reason}"
             )
             print(f"{session.row.usage.prompt} tokens read so far, ${session.row.usage.cost:.4f}")
             for handle in [handle for item in report.items for handle in item.handles]:

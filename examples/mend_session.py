@@ -61,7 +61,8 @@ def repair_file(path: str) -> None:
         request = anthropic.render(repaired.conversation)
         errors = [finding for finding in anthropic.check(request.wire) if finding.level == "error"]
         print(
-            f"  {len(json.dumps(request.wire))} bytes for Anthropic, {len(errors)} errors, {len(request.losses)} losses"
+            f"  {len(json.dumps(request.wire))} bytes for Anthropic, {len(errors)} errors, "
+            f"{len(request.losses)} losses"
         )
 
 

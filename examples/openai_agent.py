@@ -1,5 +1,5 @@
-"""An agent with the OpenAI SDK. It has its own tools and Loom's tools, a window that is too small for
-its work, and a provider that refuses long requests.
+"""An agent with the OpenAI SDK. It has its own tools and Loom's tools, a window that is too small
+for its work, and a provider that refuses long requests.
 
     python examples/openai_agent.py
 
@@ -25,7 +25,10 @@ MODEL = os.environ.get("OPENAI_MODEL", "gpt-4o")
 # In tokens. The ledger does not fit. Without it, the model's own window is used.
 WINDOW = 6_000
 PAGES = 12
-TASK = f"Read all {PAGES} pages of the ledger, one at a time. Then tell me what was paid in line 17 of page 3."
+TASK = (
+    f"Read all {PAGES} pages of the ledger, one at a time. Then tell me what was paid in line 17 "
+    "of page 3."
+)
 
 
 # The agent's own tools: functions, and their descriptions for the model.
@@ -78,12 +81,15 @@ async def run_agent(client: AsyncOpenAI, session: loom.Session, request: str) ->
             print(f"  {call.name} {call.arguments}")
         context = await session.prepare(window=WINDOW)
         print(
-            f"  {context.report.input_tokens:,} tokens to send, {context.report.dropped} messages left out"
+            f"  {context.report.input_tokens:,} tokens to send, {context.report.dropped} "
+            "messages left out"
         )
 
 
 async def ask(client: AsyncOpenAI, session: loom.Session, context: loom.Context) -> Any:
-    """The answer of the model. If the provider refuses a request as too long, send a shorter one."""
+    """The answer of the model. If the provider refuses a request as too long, send a shorter
+    one.
+    """
     while True:
         try:
             return await client.chat.completions.create(**context.openai())
@@ -104,7 +110,8 @@ async def main() -> None:
             print(f"← {await run_agent(client, session, TASK)}")
             usage = session.row.usage
             print(
-                f"{len(session.path)} messages stored; {usage.prompt:,} tokens read and {usage.completion:,} written"
+                f"{len(session.path)} messages stored; {usage.prompt:,} tokens read and "
+                f"{usage.completion:,} written"
             )
 
 

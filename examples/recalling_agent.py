@@ -34,7 +34,8 @@ async def main() -> None:
         )
         wanted = str(3 * 7919 + 17 * 104_729)
         print(
-            f"{len(session.path)} messages are stored, and {context.report.dropped} of them were left out of the request"
+            f"{len(session.path)} messages are stored, and {context.report.dropped} of them "
+            "were left out of the request"
         )
         print(f"{wanted} is {'' if wanted in str(context.openai()) else 'not '}in it\n")
 
@@ -48,8 +49,8 @@ async def main() -> None:
 
 
 async def act(session: loom.Session, call: loom.ToolCall) -> str:
-    """What the loop of an agent does with a call: append it, run it, append the result, and build the
-    next request.
+    """What the loop of an agent does with a call: append it, run it, append the result, and build
+    the next request.
     """
     session.append(loom.Message("assistant", (call,)))
     node = session.use(call)

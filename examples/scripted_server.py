@@ -106,7 +106,10 @@ class OpenAIWire:
 
     @staticmethod
     def refuse(tokens: int, window: int) -> Json:
-        words = f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} tokens."
+        words = (
+            f"This model's maximum context length is {window} tokens. However, your messages "
+            f"resulted in {tokens} tokens."
+        )
         return {
             "error": {
                 "message": words,

@@ -1,7 +1,7 @@
 """Write docs/api.md from the docstrings of the public names: `python scripts/api.py`.
 
-A field and an option is described by the comment above it or behind it. The form `a…` of a verb, which runs off
-the event loop, is named with the verb.
+A field and an option is described by the comment above it or behind it. The form `a…` of a verb,
+which runs off the event loop, is named with the verb.
 """
 
 import ast
@@ -197,7 +197,9 @@ def write_name(name: str) -> Iterator[str]:
     if fields:
         yield "\n".join(f"- `{field.form}`: {field.text}" for field in fields)
     for entry in read_members(found):
-        yield f"### {name}.{entry.name}\n\n```python\n{entry.form}\n```\n\n{_paragraphs(entry.text)}"
+        yield (
+            f"### {name}.{entry.name}\n\n```python\n{entry.form}\n```\n\n{_paragraphs(entry.text)}"
+        )
 
 
 def _paragraphs(text: str) -> str:

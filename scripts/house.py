@@ -35,8 +35,9 @@ VAGUE_WORDS = frozenset(
     """back begun beside both bound bought bears brought built called caught chosen come done drawn
     each ends fed few found given goes gone grew grown hangs held hidden hung kept knows known laid
     least left lent less longest lost made many meant met more most newest one once other paid said
-    same seen sent short shown shut some sooner spent spoken stands stood such sunk taken taught than
-    that there these this those thought told torn understood whole within worn woven written""".split()  # noqa: SIM905
+    same seen sent short shown shut some sooner spent spoken stands stood such sunk taken taught
+    than that there these this those thought told torn understood whole within worn woven
+    written""".split()  # noqa: SIM905
 )
 # values of the domain, and an error
 EXCUSED_NAMES = frozenset({"Carried", "Diverged", "Thought", "Unfinished", "ends"})

@@ -30,7 +30,9 @@ PRICES = (
 
 
 def figures(entry: dict[str, Any]) -> list[float | int | None] | None:
-    """Window, most output, and four prices per million tokens; None where the window is not known."""
+    """Window, most output, and four prices per million tokens; None where the window is not
+    known.
+    """
     window = entry.get("max_input_tokens") or entry.get("max_tokens")
     if entry.get("mode") not in MODES or not isinstance(window, int) or window <= 0:
         return None
@@ -79,7 +81,8 @@ def main(arguments: list[str]) -> None:
     changed = sum(before[name] != table[name] for name in before.keys() & table.keys())
     added, gone = len(table.keys() - before.keys()), len(before.keys() - table.keys())
     print(
-        f"{len(table)} models, {SNAPSHOT.stat().st_size} bytes: {added} new, {changed} changed, {gone} gone"
+        f"{len(table)} models, {SNAPSHOT.stat().st_size} bytes: {added} new, {changed} "
+        f"changed, {gone} gone"
     )
 
 

@@ -1,4 +1,6 @@
-"""The page on the Python API is complete and current, and words of origin stand on one page only."""
+"""The page on the Python API is complete and current, and words of origin stand on one page
+only.
+"""
 
 import importlib.util
 import re

@@ -100,7 +100,10 @@ def test_public_names_are_pinned_and_there() -> None:
 
 
 def test_importing_loom_does_no_work() -> None:
-    code = "import sys; import loom; print(sorted(m for m in sys.modules if m.split('.')[0] in ('loom', 'msgspec', 'click')))"
+    code = (
+        "import sys; import loom; print(sorted(m for m in sys.modules if m.split('.')[0] in "
+        "('loom', 'msgspec', 'click')))"
+    )
     checked = run(sys.executable, "-c", code)
     assert checked.stdout.strip() == "['loom', 'loom.doors']"
     assert checked.stderr == ""

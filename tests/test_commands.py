@@ -282,7 +282,10 @@ def test_an_answer_without_commands_is_unchanged(answer: str) -> None:
 
 
 def test_a_fence_ends_where_it_closes() -> None:
-    answer = "Like this:\n```\n→ prune a7x2\n\n\n```\n→ view a7x2\n```` \n→ prune k3mq\n```\n`````\n→ view k3mq\n"
+    answer = (
+        "Like this:\n```\n→ prune a7x2\n\n\n```\n→ view a7x2\n```` \n→ prune k3mq\n```\n`````\n→ "
+        "view k3mq\n"
+    )
     text, found = parse_commands(answer)
     assert [c.source for c in found if isinstance(c, Command)] == ["→ view a7x2", "→ view k3mq"]
     assert text == "Like this:\n```\n→ prune a7x2\n\n\n```\n```` \n→ prune k3mq\n```\n`````"
@@ -621,7 +624,8 @@ def test_help_lists_the_commands_that_an_agent_may_use() -> None:
         "→ list [continuations|siblings|annotations|links|bookmarks|branches|trees|documents]",
         "                                      list these (default: continuations)",
         "→ tree [NODE] [depth:N]               draw the tree (default depth: 5)",
-        "→ switch NODE [digest:yes]            move to a node; digest:yes sums up the branch that you leave",
+        "→ switch NODE [digest:yes]            move to a node; digest:yes sums up the branch "
+        "that you leave",
         '→ search "WORDS"                      find nodes with these words',
         "→ think … ←                           think, on any number of lines; only you see it",
         "→ pin NODE | result:N | stash:LABEL   keep this in your memory",

@@ -200,7 +200,10 @@ WRONG: list[tuple[Callable[[], object], str]] = [
         lambda: Policy.extends("default", name="x", strategy="newst"),
         "policy 'x': strategy: expected one of newest, recent, truncate_middle",
     ),
-    (lambda: Policy(name="x", strategy="newst"), "(the nearest is newest), found the text 'newst'"),  # type: ignore[arg-type]
+    (
+        lambda: Policy(name="x", strategy="newst"),
+        ("(the nearest is newest), found the text 'newst'"),
+    ),  # type: ignore[arg-type]
     (
         lambda: Policy.extends("default", name="x", counter="trees"),
         "(the nearest is tree), found the text 'trees'",
@@ -286,7 +289,10 @@ def test_a_policy_with_a_function_must_be_named_again_before_and_after_a_restart
     tmp_path: Path,
 ) -> None:
     address, policy = str(tmp_path / "store.db"), page_policies()["errors first"]
-    refusal = "'errors first' does not ship with Loom, and a policy with a function cannot be stored; name"
+    refusal = (
+        "'errors first' does not ship with Loom, and a policy with a function cannot be stored; "
+        "name"
+    )
 
     def prepare(loom: Loom, name: str, **options: Any) -> Context:
         return asyncio.run(loom.session(name).prepare(window=2000, **options))

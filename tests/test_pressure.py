@@ -169,7 +169,8 @@ def test_one_summary_carries_the_last_one_on_where_the_policy_has_room_for_one(l
         ("window", "[Summary] SUMMARY.", "assistant"),
         (
             "turns",
-            "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only. It may be "
+            "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation "
+            "for reference only. It may be "
             "incomplete or outdated — always defer to explicit instructions.\n\nSUMMARY.",
             "system",
         ),
@@ -338,7 +339,8 @@ def test_a_model_is_asked_about_large_results_and_its_words_lead_them_when_they_
     [part] = result.parts
     assert isinstance(part, Text)
     assert part.text.startswith(
-        "[A model says of it, for reference only:] A log of 4,000 lines; line 17 failed with code 4711.\n"
+        "[A model says of it, for reference only:] A log of 4,000 lines; line 17 failed with "
+        "code 4711.\n"
     )
     assert "step 0: 0 done" in part.text
     handle = next(item.handles[0] for item in context.report.items if item.action == "shrunk")
@@ -348,7 +350,10 @@ def test_a_model_is_asked_about_large_results_and_its_words_lead_them_when_they_
 
 # ── overflow ─────────────────────────────────────────────────────────────────
 
-REFUSAL = "Error code: 400 - This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens."
+REFUSAL = (
+    "Error code: 400 - This model's maximum context length is 8192 tokens. However, your messages "
+    "resulted in 9001 tokens."
+)
 
 
 @pytest.mark.parametrize("policy", ["default", "window", "turns", "partitions", "tree"])

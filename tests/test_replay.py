@@ -27,7 +27,8 @@ from loom.engine.replay import BEGAN, Call, replay
 from tests.shared import AGENTS, SHARED, needs_shared
 
 FIGURES = {
-    "calls", "refused", "over_budget", "torn_pairs", "goal_missing", "usable", "mean_tokens", "cacheable_share",
+    "calls", "refused", "over_budget", "torn_pairs", "goal_missing", "usable", "mean_tokens",
+    "cacheable_share",
     "uncached_per_call", "recache_factor", "tail_tokens", "epochs", "ms_per_call",
 }  # fmt: skip
 WINDOWS = (8_000, 16_000, 64_000)

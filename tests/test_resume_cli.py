@@ -55,7 +55,9 @@ KEPT = Handoff(
 def working_on(
     *messages: Message, title: str = "The login", prepared: bool = False, **options: Any
 ) -> str:
-    """A session with a goal, these messages, and the working state of an agent that is half done."""
+    """A session with a goal, these messages, and the working state of an agent that is half
+    done.
+    """
     with Loom.open(**options) as loom:
         session = loom.new(title, model="gpt-4o")
         session.append("The login fails after an hour. Fix it.", *messages)
@@ -93,7 +95,8 @@ def test_as_json_it_is_one_object() -> None:
     name = working_on(*INTERRUPTED)
     report = told("session", "resume", name)
     assert set(report) == {
-        "session", "title", "status", "goal", "handoff", "document", "working", "restored", "pending", "epoch", "next"
+        "session", "title", "status", "goal", "handoff", "document", "working", "restored",
+        "pending", "epoch", "next"
     }  # fmt: skip
     assert (report["session"], report["title"], report["status"]) == (name, "The login", "active")
     assert report["goal"] == report["handoff"]["goal"] == "The login fails after an hour. Fix it."

@@ -415,7 +415,8 @@ def test_a_path_of_twenty_thousand_messages_takes_seconds_at_most(loom: Loom) ->
     session.append(
         *(
             user(
-                f"message {n}: the weft of the {n % 97}. loom 织机 is beaten again, src/m{n % 313}.py"
+                f"message {n}: the weft of the {n % 97}. loom 织机 is beaten again, "
+                f"src/m{n % 313}.py"
             )
             for n in range(20_000)
         )

@@ -607,7 +607,9 @@ def test_002_the_limit_of_the_answer_is_not_the_window(reserve: int) -> None:
 
 
 def turns_until_due(loom: Loom, words: int, kept: dict[str, Any], **asked: Any) -> int:
-    """After how many turns, of fewer than 20 messages in all, a summary is made; 99 where none is."""
+    """After how many turns, of fewer than 20 messages in all, a summary is made; 99 where none
+    is.
+    """
     loom.model = scribe = ScriptedModel.always("They talked.")
     session = loom.new("talk", **kept)
     for n in range(9):
@@ -1058,7 +1060,9 @@ def test_002_summaries_do_not_pile_up_and_none_is_lost(loom: Loom, said: str) ->
 
 
 def test_002_media_of_the_request_survive_an_emergency(loom: Loom) -> None:
-    """After a refusal the request is built again without its pictures (a known gap of the seed's)."""
+    """After a refusal the request is built again without its pictures (a known gap of the
+    seed's).
+    """
     session = long_session(loom, 6)
     session.append(
         Message("user", (Text("What is this?"), Media("image", "url", "https://example.org/a.png")))

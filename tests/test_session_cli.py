@@ -28,7 +28,8 @@ from tests.test_cli import loom_process as in_a_process
 
 PARALLEL = FIXTURES / "cc_parallel_thinking.jsonl"
 ROW = {
-    "id", "title", "status", "messages", "tokens", "usage", "model", "tenant", "project", "agent", "tree", "origin", "created",
+    "id", "title", "status", "messages", "tokens", "usage", "model", "tenant", "project",
+    "agent", "tree", "origin", "created",
     "updated",
 }  # fmt: skip
 HOSTILE = {
@@ -359,7 +360,8 @@ def test_append_takes_a_text_or_standard_input_and_prints_ids() -> None:
     shown = told("session", "show", name)
     said = [(node["role"], node["message"]["parts"][0]["text"]) for node in shown["last"]]
     assert said == [
-        ("user", "Fix the login"), ("assistant", "I will."), ("system", "Reminder: one"), ("user", "two\nlines"),
+        ("user", "Fix the login"), ("assistant", "I will."), ("system", "Reminder: one"),
+        ("user", "two\nlines"),
         ("user", "no argument 🧵"), ("user", "last"),
     ]  # fmt: skip
     assert (shown["system"], shown["title"]) == (["Be brief."], "Fix the login")
@@ -504,9 +506,8 @@ def test_a_purge_takes_what_no_other_session_holds() -> None:
     other = run("session", "fork", name, "--at", first).strip()
     assert "repeat with --yes" in refused("session", "purge", name)
     done = run("session", "purge", name, "--yes")
-    assert (
-        done
-        == f"{name} was purged: 2 messages deleted for good, 1 stays because other sessions hold it\n"
+    assert done == (
+        f"{name} was purged: 2 messages deleted for good, 1 stays because other sessions hold it\n"
     )
     assert told("session", "show", other)["messages"] == 1
     assert [row["id"] for row in told("session", "list")] == [other]

@@ -179,8 +179,10 @@ def test_who_names_no_store_has_the_folder_of_the_usual_one(
 
 
 ODD = [
-    "..", ".", "../../etc/passwd", "/etc/passwd", "a/b", "a\\b", "a:b", "con", "CON", "nul", "com1", "a.", "a ", " ", "-", "%",
-    "%%", "%2e", "current", "Current", "CURRENT", "ß", "SS", "ss", "é", "e\u0301", "K", "k", "İ", "重试", "🧵", "a\udc80b", "a\nb",
+    "..", ".", "../../etc/passwd", "/etc/passwd", "a/b", "a\\b", "a:b", "con", "CON", "nul",
+    "com1", "a.", "a ", " ", "-", "%",
+    "%%", "%2e", "current", "Current", "CURRENT", "ß", "SS", "ss", "é", "e\u0301", "K", "k", "İ",
+    "重试", "🧵", "a\udc80b", "a\nb",
     "~", "x" * 5000, "x" * 4999 + "y", "é" * 200, "@default@default", '*?<>|"',
 ]  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""Tools for agents: what they take, what they give, and what a model is told that gets them wrong."""
+"""Tools for agents: what they take, what they give, and what a model is told that gets them
+wrong.
+"""
 
 import asyncio
 import json
@@ -263,7 +265,8 @@ def test_a_model_keeps_its_own_assessment(session: Session) -> None:
         "scratchpad": "x" * (Working.MAX_SCRATCHPAD_CHARS + 1),
     }
     assert done(session, "set_working_state", long) == (
-        "Stored, but only the first 20 steps of 23 and the first 4,000 characters of 4,001 of the scratchpad."
+        "Stored, but only the first 20 steps of 23 and the first 4,000 characters of 4,001 of "
+        "the scratchpad."
     )
 
 
@@ -304,12 +307,14 @@ def test_a_model_acknowledges_the_events_that_it_dealt_with(session: Session) ->
         (
             "recal",
             "{}",
-            "'recal' is not a tool of Loom; its tools are recall, search_context, set_working_state, acknowledge_event",
+            "'recal' is not a tool of Loom; its tools are recall, search_context, "
+            "set_working_state, acknowledge_event",
         ),
         (
             "recall",
             "",
-            "Object missing required field `handle`; it takes a JSON object with handle, from (optional), tokens (opt",
+            "Object missing required field `handle`; it takes a JSON object with handle, from "
+            "(optional), tokens (opt",
         ),
         ("recall", '{"handle":', "that is not JSON"),
         ("recall", "[1]", "Expected `object`, got `array`"),

@@ -315,9 +315,8 @@ def test_switch_goes_to_a_node_and_may_tell_there_what_was_left() -> None:
     assert told("tree", "show", name)["at"] == answer
     said = heard("switch", name, branch, "--digest")
     made = told("tree", "show", name)["at"]
-    assert (
-        said
-        == f"{made} is your current node: it is a digest, after {branch}, of the branch that was left"
+    assert said == (
+        f"{made} is your current node: it is a digest, after {branch}, of the branch that was left"
     )
     assert (
         heard("switch", name, branch, "--agent", "coder")

@@ -73,7 +73,8 @@ def outcome(path: Path) -> tuple[list[Tree], str]:
 def shape(tree: Tree) -> list[str]:
     """A line for each node: its id, what it hangs on, who speaks and what."""
     return [
-        f"{node.id} < {node.parent or '-'} {node.message.role}: {' '.join(map(say, node.message.parts))}".rstrip()
+        f"{node.id} < {node.parent or '-'} {node.message.role}: "
+        f"{' '.join(map(say, node.message.parts))}".rstrip()
         for node in tree.nodes
     ]
 
@@ -812,7 +813,9 @@ def test_conversations_come_alone_in_a_list_a_line_each_spread_out_and_wrapped(
 
 
 def chain(kind: str, count: int) -> list[Any]:
-    """A line of nodes as each format writes it, the last one first where the format does not mind."""
+    """A line of nodes as each format writes it, the last one first where the format does not
+    mind.
+    """
     names = [f"n{n}" for n in range(count)]
     above: list[Any] = [None, *names[:-1]]
     if kind == "chatgpt":
@@ -895,7 +898,8 @@ BAD: dict[str, tuple[list[Any], str]] = {
     ),
     "an unknown role": (
         [chatgpt(("a", None, said("wizard", "a")))],
-        r"mapping\.a\.message\.author\.role: expected user, assistant, system or tool, found the text 'wizard'",
+        r"mapping\.a\.message\.author\.role: expected user, assistant, system or tool, found "
+        r"the text 'wizard'",
     ),
     "an unknown sender": (
         [{"uuid": "c", "chat_messages": [chat("1", "cat")]}],
@@ -923,7 +927,8 @@ BAD: dict[str, tuple[list[Any], str]] = {
     ),
     "an unknown type of message": (
         [GEMINI_CLI | {"messages": [{"id": "1", "type": "tool"}]}],
-        r"messages\[0\]\.type: expected user, gemini, info, warning or error, found the text 'tool'",
+        r"messages\[0\]\.type: expected user, gemini, info, warning or error, found the text "
+        r"'tool'",
     ),
     "a bad block of a session": (
         [line("a", None, "user", [{"type": 5}])],
@@ -1183,7 +1188,8 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
                 }
             ]
         },
-        r"message\.parts\[0\]: expected a result only in a message of the role tool, found the text 'user'",
+        r"message\.parts\[0\]: expected a result only in a message of the role tool, found the "
+        r"text 'user'",
     ),
     "a call of the user": (
         {

@@ -14,8 +14,8 @@ from timed import Message, count, run, split_system, tokens
 # As long as the answer to its prompt is at least; what a real model would write is neither better
 # nor worse for these figures.
 _SUMMARY = (
-    "The agent worked on the requests of the user, one after the other, and read files and searched for words. "
-    * 8
+    "The agent worked on the requests of the user, one after the other, and read files and "
+    "searched for words. " * 8
 )
 _MODEL = FakeListChatModel(responses=[_SUMMARY])
 

@@ -1,4 +1,6 @@
-"""Loom: a session in memory that is appended to and asked call by call; a variant for each policy."""
+"""Loom: a session in memory that is appended to and asked call by call; a variant for each
+policy.
+"""
 
 import asyncio
 from collections.abc import Callable

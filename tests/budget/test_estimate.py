@@ -61,7 +61,8 @@ GENERATED = {
         json.dumps([{"path": "src/main.py", "line": rng.randrange(900)} for _ in range(200)])
     ),
     "log": "\n".join(
-        f"2026-11-{rng.randrange(1, 28):02}T10:00:00Z   INFO    [worker-{rng.randrange(9)}]   took={rng.randrange(999)}ms"
+        f"2026-11-{rng.randrange(1, 28):02}T10:00:00Z   INFO    [worker-{rng.randrange(9)}]   "
+        f"took={rng.randrange(999)}ms"
         for _ in range(200)
     ),
     "markdown table": "\n".join(f"| row {n} | {rng.randrange(999)} | yes |" for n in range(200)),
@@ -78,17 +79,26 @@ def test_machine_made_text_is_within_the_same_band(kind: str) -> None:
 
 
 SPOKEN = {
-    "German": "Alle Menschen sind frei und gleich an Würde und Rechten geboren, mit Vernunft und Gewissen begabt.",
+    "German": (
+        "Alle Menschen sind frei und gleich an Würde und Rechten geboren, mit Vernunft und "
+        "Gewissen begabt."
+    ),
     "French": "Tous les êtres humains naissent libres et égaux en dignité et en droits.",
     "Polish": "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw.",
     "Russian": "Все люди рождаются свободными и равными в своем достоинстве и правах.",
-    "Japanese": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。",
+    "Japanese": (
+        "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。"
+    ),
     "Korean": "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.",
     "Arabic": "يولد جميع الناس أحرارًا متساوين في الكرامة والحقوق. وقد وهبوا عقلًا وضميرًا",
-    "Hindi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।",
-    "Thai": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ ต่างมีเหตุผลและมโนธรรม",
-    "traditional Chinese": "人人生而自由,在尊嚴和權利上一律平等。他們賦有理性和良心,並應以兄弟關係的精神相對待。",
-    "English in capitals": "NOBODY HAD ASKED WHAT THE WINDOW WAS FOR WHEN THE FIRST CUSTOMER WROTE. ",
+    "Hindi": ("सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।"),
+    "Thai": ("มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ ต่างมีเหตุผลและมโนธรรม"),
+    "traditional Chinese": (
+        "人人生而自由,在尊嚴和權利上一律平等。他們賦有理性和良心,並應以兄弟關係的精神相對待。"
+    ),
+    "English in capitals": (
+        "NOBODY HAD ASKED WHAT THE WINDOW WAS FOR WHEN THE FIRST CUSTOMER WROTE. "
+    ),
     "emoji": "ship it 🚀 tests pass ✅ great work 🎉 deploy 🔥 looks good 👍",
 }
 

@@ -231,7 +231,8 @@ def test_of_json_lines_the_long_ones_are_pruned_and_the_like_ones_told_once() ->
     assert condense("\n".join(map(json.dumps, rows)), 100, letters, HANDLE).splitlines() == [
         '{"level": "info", "n": 0, "ids": []}',
         '{"level": "info", "n": 1, "ids": []} (× 29 alike)',
-        '{"level": "error", "n": 30, "ids": [0, 1, 2, 3, 4, 5, 6, 7, 8, "… 187 more", 196, 197, 198, 199]}',
+        '{"level": "error", "n": 30, "ids": [0, 1, 2, 3, 4, 5, 6, 7, 8, "… 187 more", 196, '
+        "197, 198, 199]}",
         '{"level": "info", "n": 31, "ids": []} (× 27 alike)',
         '{"level": "info", "n": 58, "ids": []}',
         '{"level": "info", "n": 59, "ids": []}',
@@ -245,27 +246,31 @@ def test_of_json_lines_the_long_ones_are_pruned_and_the_like_ones_told_once() ->
         (
             40,
             f"id,name,city\n{ROWS}\n",
-            "id,name,city\n0,person 0,town 0\n1,person 1,town 1\n… 36 rows\n38,person 38,town 3\n39,person 39,town 4",
+            "id,name,city\n0,person 0,town 0\n1,person 1,town 1\n… 36 rows\n38,person 38,town "
+            "3\n39,person 39,town 4",
         ),
         (
             42,
             "Sizes:\n\n| name | size |\n|---|---|\n"
             + "".join(f"| f_{n} | {n}00 |\n" for n in range(40)),
-            "Sizes:\n\n| name | size |\n|---|---|\n| f_0 | 000 |\n| f_1 | 100 |\n… 36 rows\n| f_38 | 3800 |\n| f_39 | 3900 |",
+            "Sizes:\n\n| name | size |\n|---|---|\n| f_0 | 000 |\n| f_1 | 100 |\n… 36 rows\n| "
+            "f_38 | 3800 |\n| f_39 | 3900 |",
         ),
         (
             50,
             " id | name  | state\n----+-------+-------\n"
             + "".join(f" {n:2} | job_{n:2}| done\n" for n in range(40))
             + "(40 rows)\n",
-            " id | name  | state\n----+-------+-------\n  0 | job_ 0| done\n  1 | job_ 1| done\n  2 | job_ 2| done\n… 36 rows\n"
+            " id | name  | state\n----+-------+-------\n  0 | job_ 0| done\n  1 | job_ 1| "
+            "done\n  2 | job_ 2| done\n… 36 rows\n"
             " 39 | job_39| done\n(40 rows)",
         ),
         (
             60,
             "  PID TTY          TIME CMD\n"
             + "".join(f" {n + 1000} pts/0    00:00:0{n % 9} job_{n}\n" for n in range(40)),
-            "  PID TTY          TIME CMD\n 1000 pts/0    00:00:00 job_0\n 1001 pts/0    00:00:01 job_1\n… 36 rows\n"
+            "  PID TTY          TIME CMD\n 1000 pts/0    00:00:00 job_0\n 1001 pts/0    "
+            "00:00:01 job_1\n… 36 rows\n"
             " 1038 pts/0    00:00:02 job_38\n 1039 pts/0    00:00:03 job_39",
         ),
     ],
@@ -381,18 +386,39 @@ def test_code_keeps_the_numbers_of_its_lines() -> None:
 
 # ── what a text is ───────────────────────────────────────────────────────────
 
-GO = "=== RUN   TestAdd\n    add_test.go:12: got 4, want 3\n--- FAIL: TestAdd (0.00s)\nFAIL\nFAIL\texample.org/add\t0.004s\n"
-JEST = "FAIL src/cart.test.js\n  Cart\n    ✓ is empty (2 ms)\n    ✕ adds (5 ms)\n\n  ● adds\n\nTests:  1 failed, 1 passed, 2 total"
-CARGO = "running 2 tests\ntest tests::adds ... FAILED\ntest tests::takes ... ok\n\ntest result: FAILED. 1 passed; 1 failed\n"
-UNITTEST = "test_add (cart.Cart) ... FAIL\ntest_take (cart.Cart) ... ok\n\nRan 2 tests in 0.001s\n\nFAILED (failures=1)\n"
-JUNIT = '<?xml version="1.0"?>\n<testsuite tests="2">\n<testcase name="a"/>\n<testcase name="b"><failure/></testcase>\n</testsuite>\n'
+GO = (
+    "=== RUN   TestAdd\n    add_test.go:12: got 4, want 3\n--- FAIL: TestAdd "
+    "(0.00s)\nFAIL\nFAIL\texample.org/add\t0.004s\n"
+)
+JEST = (
+    "FAIL src/cart.test.js\n  Cart\n    ✓ is empty (2 ms)\n    ✕ adds (5 ms)\n\n  ● adds\n\nTests: "
+    " 1 failed, 1 passed, 2 total"
+)
+CARGO = (
+    "running 2 tests\ntest tests::adds ... FAILED\ntest tests::takes ... ok\n\ntest result: "
+    "FAILED. 1 passed; 1 failed\n"
+)
+UNITTEST = (
+    "test_add (cart.Cart) ... FAIL\ntest_take (cart.Cart) ... ok\n\nRan 2 tests in "
+    "0.001s\n\nFAILED (failures=1)\n"
+)
+JUNIT = (
+    '<?xml version="1.0"?>\n<testsuite tests="2">\n<testcase name="a"/>\n<testcase '
+    'name="b"><failure/></testcase>\n</testsuite>\n'
+)
 BUILD = "\n".join(f"src/a.ts({n},5): error TS2304: Cannot find name 'x{n}'." for n in range(9))
 LISTING = "total 8\n" + "\n".join(
     f"-rw-r--r-- 1 me us {n}00 Nov 15 12:17 file_{n}" for n in range(9)
 )
-TYPESCRIPT = "export class Cart {\n\tprivate items: Map<string, number>;\n\n\tadd(name: string): void {\n\t\tthis.items.set(name);\n\t}\n}"
+TYPESCRIPT = (
+    "export class Cart {\n\tprivate items: Map<string, number>;\n\n\tadd(name: string): void "
+    "{\n\t\tthis.items.set(name);\n\t}\n}"
+)
 FRAGMENT = '</li><li><a href="/a">one</a> <span class="x">two</span></li>' * 9
-PROSE = "Themes change the colours.\n\n# How\n\nWrite a file:\n\n```json\n{\n}\n```\n\nThen select it in the settings.\n"
+PROSE = (
+    "Themes change the colours.\n\n# How\n\nWrite a file:\n\n```json\n{\n}\n```\n\nThen select it "
+    "in the settings.\n"
+)
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,8 @@ def test_collapse_keeps_the_first_three_and_the_last_five() -> None:
     [covered] = [piece for piece in view if piece.items[0].action == "covered"]
     text = covered.messages[0].text
     assert text.startswith(
-        "[collapsed 14 messages (goal: Fix the login.): [assistant] I look at file 2. | [assistant] I look at file 3. | "
+        "[collapsed 14 messages (goal: Fix the login.): [assistant] I look at file 2. | "
+        "[assistant] I look at file 3. | "
     )
     assert s.archive.recall(covered.items[0].handles[0]) == to_lines(history[3:17])
 
@@ -350,7 +351,7 @@ def test_calls_and_results_keep_their_ids_and_names() -> None:
 
 
 # ── laws of every rung
-# ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 histories = st.builds(
     lambda c, n: list(repair(longer(c, n)).conversation.messages),

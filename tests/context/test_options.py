@@ -56,8 +56,8 @@ def test_a_store_is_not_opened_with_an_unknown_option() -> None:
 
 
 WRONG = {
-    "model": 5, "window": -1, "reserve_output": 1.5, "policy": "nobody", "sections": [("rules",)], "overrides": [], "ratio": 9,
-    "zones": {"history": 1},
+    "model": 5, "window": -1, "reserve_output": 1.5, "policy": "nobody", "sections": [("rules",)],
+    "overrides": [], "ratio": 9, "zones": {"history": 1},
 }  # fmt: skip
 
 

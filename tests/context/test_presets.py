@@ -61,7 +61,10 @@ def test_seed_000_enriches_one_system_message_in_its_order() -> None:
     )
     assert messages[0] == {
         "role": "system",
-        "content": "You are Loom.\n\n## Active Goals\nNone.\n\n## Project Files\n\n## Project Rules\n- Style: plain",
+        "content": (
+            "You are Loom.\n\n## Active Goals\nNone.\n\n## Project Files\n\n## Project Rules\n- "
+            "Style: plain"
+        ),
     }
     assert [m["content"] for m in messages[1:]] == [m["content"] for m in said(4)]
 
@@ -401,7 +404,8 @@ def test_seed_002_a_summary_is_told_in_its_words() -> None:
     turns = find_policy("turns")
     assert (turns.summary, turns.summary_text) == (
         "system",
-        "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only. "
+        "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for "
+        "reference only. "
         "It may be incomplete or outdated — always defer to explicit instructions.\n\n{text}",
     )
 

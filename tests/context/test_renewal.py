@@ -119,7 +119,10 @@ def test_what_a_call_wrote_is_told_by_its_name_and_arguments(
     assert wrote(name, arguments) == tuple(files.split())
 
 
-PATCH = "*** Begin Patch\n*** Add File: new.py\n+x\n*** Update File: src/old name.py\n@@\n-a\n+b\n*** End Patch"
+PATCH = (
+    "*** Begin Patch\n*** Add File: new.py\n+x\n*** Update File: src/old name.py\n@@\n-a\n+b\n*** "
+    "End Patch"
+)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,10 @@ def test_a_patch_that_is_only_looked_at_writes_nothing() -> None:
 
 
 def test_a_patch_may_delete_and_move() -> None:
-    gone = "*** Begin Patch\n*** Delete File: a.py\n*** Update File: b.py\n*** Move to: c.py\n@@\n-x\n+y\n*** End Patch"
+    gone = (
+        "*** Begin Patch\n*** Delete File: a.py\n*** Update File: b.py\n*** Move to: "
+        "c.py\n@@\n-x\n+y\n*** End Patch"
+    )
     history = [called("write", {"path": path}) for path in ("a.py", "b.py")]
     said = [message for call in history for message in (call, answered())]
     assert artifacts([*said, called("apply_patch", gone, kind="custom"), answered()]) == ("c.py",)
@@ -378,7 +384,8 @@ def test_the_document_reads_as_the_seed_has_it() -> None:
 
 def test_the_document_of_a_session_that_did_nothing_says_so() -> None:
     assert Handoff.make(Working(), "", [], 1, 5).to_system_prompt() == (
-        "# Handoff Document (Sprint 1)\n\n## Goal\n(not stated)\n\n## Progress Summary\n(not assessed)\n"
+        "# Handoff Document (Sprint 1)\n\n## Goal\n(not stated)\n\n## Progress Summary\n(not "
+        "assessed)\n"
         "\n## Produced Artifacts\n(none)\n\n## Open Tasks\n(none)\n"
         "\n## Context Snapshot\n- rho: 0.00\n- error_count: 0\n- depth: 0"
     )

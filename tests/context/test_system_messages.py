@@ -20,7 +20,9 @@ LEADING = "You are careful. Never delete a table."
 def reminded(
     turns: int, reminder: str = "Reminder {n}: mind the tests, and say what you did."
 ) -> list[dict[str, Any]]:
-    """A conversation with a system message in every turn, and one of another kind at its beginning."""
+    """A conversation with a system message in every turn, and one of another kind at its
+    beginning.
+    """
     messages = [{"role": "system", "content": LEADING}, {"role": "user", "content": "the goal"}]
     messages.append({"role": "system", "content": "Rules: NEVER PUSH"})
     for n in range(turns):
@@ -54,7 +56,9 @@ def test_reminders_leave_with_their_turns_and_the_newest_of_each_kind_stays(name
 def test_system_messages_of_very_many_kinds_do_not_end_in_an_error(name: str) -> None:
     messages = reminded(
         400,
-        reminder="{word} is what this message alone begins with, so that each is of a kind of its own",
+        reminder=(
+            "{word} is what this message alone begins with, so that each is of a kind of its own"
+        ),
     )
     context = weave(messages, model="gpt-4o", window=3_000, reserve_output=0, policy=name)
     texts = [message["content"] for message in context.openai()["messages"]]
@@ -149,7 +153,8 @@ def test_a_system_message_between_a_call_and_its_results_comes_after_them_and_no
     note = Message("system", (Text("Reminder: be brief"),))
     result = Message("tool", (ToolResult("a", (Text("done"),)),))
     user, answer = Message("user", (Text("go on"),)), Message("assistant", (Text("yes"),))
-    assert order_behind_results([user, note, calls, note, result, note, result, note, answer, note, user]) == [
+    assert order_behind_results([user, note, calls, note, result, note, result, note, answer, note,
+    user]) == [
         0, 1, 2, 4, 6, 3, 5, 7, 8, 9, 10,
     ]  # fmt: skip
     assert order_behind_results([answer, note, result, calls, note]) == [0, 1, 2, 3, 4]

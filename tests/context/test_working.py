@@ -49,9 +49,12 @@ def test_it_reads_as_the_seed_has_it() -> None:
     )
     state = state.set_measures(0.756, 1200).add_errors(2).beat(1_700_000_000_000)
     assert state.render() == (
-        "## Dashboard\n- rho: 0.76\n- token_budget: 1200\n- goal_progress: half done\n- error_count: 2\n- depth: 0\n"
-        "- last_hb_ts: 1700000000000\n⚠️ **INTERRUPT REQUESTED**\n\n## Current Plan\n1. read\n2. write\n\n"
-        "## Pending Events\n- [high] the build broke (e1)\n\n## Active Risks\n- [high] the build broke\n\n"
+        "## Dashboard\n- rho: 0.76\n- token_budget: 1200\n- goal_progress: half done\n- "
+        "error_count: 2\n- depth: 0\n"
+        "- last_hb_ts: 1700000000000\n⚠️ **INTERRUPT REQUESTED**\n\n## Current Plan\n1. "
+        "read\n2. write\n\n"
+        "## Pending Events\n- [high] the build broke (e1)\n\n## Active Risks\n- [high] the "
+        "build broke\n\n"
         "## Active Questions\n- why?\n\n## Knowledge Evidence\n- Retries: Retries are safe.\n\n"
         "## Knowledge Citations\n- wiki/12\n\n## Scratchpad\nmaybe the cache"
     )
@@ -160,7 +163,7 @@ def test_with_nothing_but_working_state_the_tail_is_small() -> None:
 
 
 # ── in a session
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_sessions_working_state_stands_at_the_end_and_is_kept() -> None:

@@ -29,8 +29,13 @@ WIRES = ("openai", "anthropic", "responses")
 
 PASSAGES = {
     "chinese": "请先检查配置文件，然后重新运行测试；重试预算用完之前不要报告超时。",
-    "arabic": "لا يتم الإبلاغ عن انتهاء المهلة إلا بعد المحاولة الثالثة، وقبل ذلك تكتب الخدمة تحذيرا.",
-    "russian": "О превышении времени сообщается только после третьей попытки, до этого лишь предупреждение.",
+    "arabic": (
+        "لا يتم الإبلاغ عن انتهاء المهلة إلا بعد المحاولة الثالثة، وقبل ذلك تكتب الخدمة تحذيرا."
+    ),
+    "russian": (
+        "О превышении времени сообщается только после третьей попытки, до этого лишь "
+        "предупреждение."
+    ),
     "hindi": "समय सीमा की सूचना केवल तीसरे प्रयास के बाद दी जाती है, उससे पहले चेतावनी लिखती है।",
     "japanese": "タイムアウトは三回目の試行の後にだけ報告されます。",
     "korean": "시간 초과는 세 번째 시도 이후에만 보고됩니다.",
@@ -38,7 +43,9 @@ PASSAGES = {
     "hebrew": "פסק הזמן מדווח רק לאחר הניסיון השלישי.",
     "greek": "Η λήξη χρόνου αναφέρεται μόνο μετά την τρίτη προσπάθεια.",
     "emoji": "build ✅ tests 🚀 deploy 🎉 family 👩‍👩‍👧 flag 🇩🇪 ",
-    "english": "The timeout is reported after the third attempt; before that there is only a warning.",
+    "english": (
+        "The timeout is reported after the third attempt; before that there is only a warning."
+    ),
     "python": Path(__file__).read_text("utf-8")[:3000],
     "quotes and breaks": 'path = "C:\\\\new"\n\t"two"\r\n' * 20,
     "controls": "a\x00b\x1b[31mred\x1b[0m\u2028end",

@@ -122,7 +122,10 @@ def call_custom_as_function(call: Json) -> None:
         }
 
 
-CUSTOM = "OpenAI's custom tools take a text; the judge knows functions only, so the text goes under `input`"
+CUSTOM = (
+    "OpenAI's custom tools take a text; the judge knows functions only, so the text goes under "
+    "`input`"
+)
 DEVELOPER = "OpenAI's newer word for system"
 rename_developer = each_message(lambda message: message.update(role="system"), "developer")
 

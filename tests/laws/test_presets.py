@@ -22,7 +22,9 @@ Chat = dict[str, Any]
 
 
 def turns_message(message: Chat) -> int:
-    """Seed 002: 2.5 characters a token, over content, calls, the id of a result and a frame of 12."""
+    """Seed 002: 2.5 characters a token, over content, calls, the id of a result and a frame of
+    12.
+    """
     characters = len(message.get("content") or "") + len(message.get("tool_call_id", "")) + 12
     for call in message.get("tool_calls", ()):
         function = call["function"]
@@ -64,7 +66,9 @@ def newest_turns(messages: list[Chat], budget: int) -> int:
 
 
 def window_message(message: Chat) -> int:
-    """Seed 000: four characters a token, rounded down, and four for the frame; calls count nothing."""
+    """Seed 000: four characters a token, rounded down, and four for the frame; calls count
+    nothing.
+    """
     return len(message.get("content") or "") // 4 + 4
 
 
@@ -117,7 +121,9 @@ tool_lists = st.lists(st.just(TOOL), max_size=1)
 
 
 class Choices:
-    """What a strategy hands to the gate: the messages of each choice, the first of a request first."""
+    """What a strategy hands to the gate: the messages of each choice, the first of a request
+    first.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[set[int]] = []

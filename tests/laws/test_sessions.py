@@ -176,7 +176,9 @@ class Stateless:
         return made
 
     def _read(self, step: Step) -> tuple[tuple[Message, ...], list[int], Places]:
-        """The messages as a policy reads them, where the pins are in them, and the places of all."""
+        """The messages as a policy reads them, where the pins are in them, and the places of
+        all.
+        """
         messages = self.messages[: step.length]
         order = order_behind_results(messages)
         messages = tuple(messages[n] for n in order)

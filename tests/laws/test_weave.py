@@ -36,7 +36,9 @@ def tokens(text: str) -> int:
 
 
 def measures() -> Any:
-    """The shared definitions; a copy of the two that are needed stands in where they are not here."""
+    """The shared definitions; a copy of the two that are needed stands in where they are not
+    here.
+    """
     sys.path.insert(0, str(SHARED / "bench"))
     try:
         return pytest.importorskip(

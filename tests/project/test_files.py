@@ -55,7 +55,9 @@ def paths(root: Path) -> list[str]:
 
 @pytest.fixture(params=["git", "walk", "no git"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project: a repository, a plain folder, and a repository where git is not installed."""
+    """An empty project: a repository, a plain folder, and a repository where git is not
+    installed.
+    """
     folder = tmp_path / "project"
     folder.mkdir()
     if request.param != "walk":

@@ -31,7 +31,10 @@ from tests.shared import ROOT, examples
 
 # seconds before now that files of these tests were changed, so that nobody doubts when it was
 AGO = 3600
-SOURCE = "class Basket:\n    size = 3\n\n    def add(self, apple):\n        return self.weigh(apple)\n\n\ndef main():\n    Basket()\n"
+SOURCE = (
+    "class Basket:\n    size = 3\n\n    def add(self, apple):\n        return "
+    "self.weigh(apple)\n\n\ndef main():\n    Basket()\n"
+)
 
 _opened: list[str] | None = None
 
@@ -121,7 +124,10 @@ def test_an_entry_tells_what_a_file_defines_and_says(root: Path, cache: Path) ->
 
 
 def test_the_lines_of_a_method_are_its_own_and_those_of_an_inner_function_are_shared() -> None:
-    text = "class A:\n    one = 1\n    def f(self):\n        two\n        def g():\n            six\n        four\n"
+    text = (
+        "class A:\n    one = 1\n    def f(self):\n        two\n        def g():\n            six\n "
+        "       four\n"
+    )
     entry = entry_of("a.py", text)
     bodies = dict(zip((one.path for one in entry.parsed.definitions), entry.bodies, strict=True))
     words = {"one", "two", "six", "four"}
@@ -478,7 +484,10 @@ def test_what_another_version_made_is_made_anew(root: Path, cache: Path) -> None
 
 
 def test_a_version_is_all_the_code_that_makes_an_entry() -> None:
-    code = "import sys, loom.project.index.entries; print(*(name for name in sys.modules if name.startswith('loom.project.')))"
+    code = (
+        "import sys, loom.project.index.entries; print(*(name for name in sys.modules if "
+        "name.startswith('loom.project.')))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.removeprefix("loom.project.").replace(".", "/") for name in done.stdout.split()}
     assert loaded - {"index", "parse"} == set(MAKERS)
@@ -502,7 +511,8 @@ def break_file(cache: Path, how: str) -> None:
             path.unlink()
             with apsw.Connection(str(path)) as connection:
                 connection.execute(
-                    "CREATE TABLE about (x); CREATE TABLE files (path); INSERT INTO about VALUES (1)"
+                    "CREATE TABLE about (x); CREATE TABLE files (path); INSERT INTO about "
+                    "VALUES (1)"
                 )
         case "a folder":
             path.unlink()
@@ -555,7 +565,8 @@ from loom.project.index.project_index import open_index
 import loom.project.parse.languages
 root, cache = Path(sys.argv[1]), Path(sys.argv[2])
 def become_nobody():
-    loom.project.parse.languages.parse("a.py", "def f(): pass")  # nobody may be unable to import anything
+    # nobody may be unable to import anything
+    loom.project.parse.languages.parse("a.py", "def f(): pass")
     os.setegid(65534)
     os.seteuid(65534)
 """
@@ -761,7 +772,10 @@ def test_a_program_without_a_guarded_main_can_have_helpers(
     large: Path, cache: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"
-    code = "import loom.project.index.workers\nloom.project.index.workers.MIN_HELPED_BYTES = 1\nprint(open_index(root, cache).update())\n"
+    code = (
+        "import loom.project.index.workers\nloom.project.index.workers.MIN_HELPED_BYTES = "
+        "1\nprint(open_index(root, cache).update())\n"
+    )
     script.write_text(PRELUDE + code)
     done = subprocess.run(
         [sys.executable, script, large, cache], capture_output=True, text=True, timeout=60

@@ -24,7 +24,8 @@ from loom.project.parse.symbols import ParsedFile
 from tests.project.goldens import FIXTURES, golden, told
 from tests.shared import examples
 
-NAMED = "python javascript typescript go rust java c cpp csharp ruby php elixir kotlin swift scala".split()  # noqa: SIM905
+NAMED = """python javascript typescript go rust java c cpp csharp
+    ruby php elixir kotlin swift scala""".split()  # noqa: SIM905
 ENDINGS = sorted({path.suffix for path in FIXTURES})
 
 
@@ -223,12 +224,14 @@ def test_python_that_was_cut_and_mixed_is_read_by_its_lines(seed: int) -> None:
 
 OWN = {
     "operators.cs": (
-        "class A {\n static A operator +(A a, A b) { return a; }\n static implicit operator List<int>(A a) => 1;\n"
+        "class A {\n static A operator +(A a, A b) { return a; }\n static implicit operator "
+        "List<int>(A a) => 1;\n"
         " int this[int i] { get { return 1; } }\n}\n",
         ["class A", "method A.operator+", "method A.operator List", "method A.this[]"],
     ),
     "operators.cpp": (
-        "class A {\n operator bool() const { return 1; }\n explicit operator int();\n operator std::string() const;\n};\n"
+        "class A {\n operator bool() const { return 1; }\n explicit operator int();\n operator "
+        "std::string() const;\n};\n"
         "A::operator int() { return 1; }\n",
         [
             "class A",
@@ -239,8 +242,10 @@ OWN = {
         ],
     ),
     "exported.cpp": (
-        "class LLVM_ABI Value {\n int f();\n};\nclass X_EXPORT Foo final {};\nstruct EXPORT_API S {};\nclass FOO final {};\n"
-        'class A_API\n  B_OLD("no") Exported : public Base {\n};\nenum class A_API Color : int { Red };\n'
+        "class LLVM_ABI Value {\n int f();\n};\nclass X_EXPORT Foo final {};\nstruct "
+        "EXPORT_API S {};\nclass FOO final {};\n"
+        'class A_API\n  B_OLD("no") Exported : public Base {\n};\nenum class A_API Color : int '
+        "{ Red };\n"
         "struct FOO bar(int x) { return 1; }\n",
         [
             "class Value",
@@ -254,16 +259,19 @@ OWN = {
         ],
     ),
     "operators.swift": (
-        "struct A { static func ==(a: A, b: A) -> Bool { true } }\nprefix func +++(a: Int) -> Int { a }\n",
+        "struct A { static func ==(a: A, b: A) -> Bool { true } }\nprefix func +++(a: Int) -> "
+        "Int { a }\n",
         ["class A", "method A.==", "function +++"],
     ),
     "operators.ex": (
-        "defmodule A do\n  def a + b do\n    1\n  end\n  def a <> b when a > 1, do: 1\n  def -a, do: a\n"
+        "defmodule A do\n  def a + b do\n    1\n  end\n  def a <> b when a > 1, do: 1\n  def "
+        "-a, do: a\n"
         "  def c when true, do: 1\nend\n",
         ["module A", "function A.+", "function A.<>", "function A.-", "function A.c"],
     ),
     "Constants.java": (
-        "class A {\n static final int MOST = 1, LEAST = 2;\n final static int SIZE = 3;\n final int OWN = 1;\n"
+        "class A {\n static final int MOST = 1, LEAST = 2;\n final static int SIZE = 3;\n "
+        "final int OWN = 1;\n"
         " interface I { int X_Y = 1; }\n"
         " void f() { final int LOCAL = 1; }\n}\n",
         [
@@ -277,24 +285,29 @@ OWN = {
         ],
     ),
     "constants.go": (
-        "package a\nconst (\n A, B, C = 1, 2, 3\n _ = iota\n)\nconst _ = 1\nfunc _() {}\nconst _, D = 1, 2\n",
+        "package a\nconst (\n A, B, C = 1, 2, 3\n _ = iota\n)\nconst _ = 1\nfunc _() {}\nconst "
+        "_, D = 1, 2\n",
         ["constant A", "constant B", "constant C", "constant D"],
     ),
     "constants.rb": (
-        "class A\n  MOST = 1\n  attr_accessor :no\n  define_method(:x) do |a|\n    1\n  end\n  define_method('y') { 1 }\nend\n",
+        "class A\n  MOST = 1\n  attr_accessor :no\n  define_method(:x) do |a|\n    1\n  end\n  "
+        "define_method('y') { 1 }\nend\n",
         ["class A", "constant A.MOST", "method A.x", "method A.y"],
     ),
     "wrapped.js": (
-        "export const Hoc = memo(forwardRef((p, ref) => 1));\nexport const store = createStore();\n",
+        "export const Hoc = memo(forwardRef((p, ref) => 1));\nexport const store = "
+        "createStore();\n",
         ["function Hoc", "constant store"],
     ),
     "members.js": (
-        "module.exports = function cors(o) {};\nApp.Views.run = function () {};\nmodule.exports.g = () => 1;\n"
+        "module.exports = function cors(o) {};\nApp.Views.run = function () "
+        "{};\nmodule.exports.g = () => 1;\n"
         "a.b.C.prototype.h = function () {};\n",
         ["function cors", "method Views.run", "function g", "method C.h"],
     ),
     "pairs.js": (
-        "var v = { methods: { bar: function () {} } };\nx.extend({ foo: function () {}, 'a phrase': function () {} });\n",
+        "var v = { methods: { bar: function () {} } };\nx.extend({ foo: function () {}, 'a "
+        "phrase': function () {} });\n",
         ["method v.bar", "function foo", "function a phrase"],
     ),
     "computed.ts": (
@@ -324,12 +337,15 @@ UNREAD = {
         ["class A 1-1", "class B 2-2"],
     ),
     "constructor.kt": (
-        "actual open class B\ninternal actual constructor(\n  val d: Int,\n) : S {\n  actual fun md5() = 1\n}\n",
+        "actual open class B\ninternal actual constructor(\n  val d: Int,\n) : S {\n  actual "
+        "fun md5() = 1\n}\n",
         ["class B 1-5", "method B.md5 5-5"],
     ),
     "macros.c": (
-        "#define BEGIN {\n#define END }\nvoid f(void)\nBEGIN\n  g();\n  if (a)\n  BEGIN\n  END\n  else if (b) {\n  }\nEND\n\n"
-        "int late(int a,\n         int b);\n\nint umain(int argc, char *argv[]) {\n  return call(argc);\n}\n",
+        "#define BEGIN {\n#define END }\nvoid f(void)\nBEGIN\n  g();\n  if (a)\n  BEGIN\n  "
+        "END\n  else if (b) {\n  }\nEND\n\n"
+        "int late(int a,\n         int b);\n\nint umain(int argc, char *argv[]) {\n  return "
+        "call(argc);\n}\n",
         ["function f 3-10", "function umain 16-18"],
     ),
     "text.kt": (
@@ -337,7 +353,8 @@ UNREAD = {
         ["class A 1-1"],
     ),
     "Call.java": (
-        "class A {\n  void f() { x = = 1; }\n  void g() {\n    call(a,\n        b, compute(c), () -> {\n        });\n  }\n}\n",
+        "class A {\n  void f() { x = = 1; }\n  void g() {\n    call(a,\n        b, compute(c), "
+        "() -> {\n        });\n  }\n}\n",
         ["class A 1-8", "method A.f 2-2", "method A.g 3-7"],
     ),
 }
@@ -392,7 +409,10 @@ def test_a_text_that_ends_anywhere_is_read(fixture: Path, part: int) -> None:
 
 
 def test_what_stands_around_broken_code_is_still_found() -> None:
-    text = "def before(): pass\n\ndef broken(a, b):\n    x = = 3 (\n\nclass After:\n    def inner(self): pass\n"
+    text = (
+        "def before(): pass\n\ndef broken(a, b):\n    x = = 3 (\n\nclass After:\n    def "
+        "inner(self): pass\n"
+    )
     assert {"function before", "class After", "method After.inner"} <= set(
         names(parse("a.py", text))
     )
@@ -450,7 +470,8 @@ for kind in (signs, words):
         length += len(lines[-1]) + 1
     parse("a" + sys.argv[1], "\\n".join(lines))
 # Of the process itself: the most that getrusage tells is inherited from whoever started it.
-print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+status = open("/proc/self/status")
+print(next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmHWM")))
 """
 
 
@@ -543,7 +564,10 @@ def mixed(text: str, chance: random.Random) -> str:
 
 def test_names_and_signatures_without_end_are_cut() -> None:
     long = "".join(random.Random(1).choices("abcdefghijklmnop", k=5000))
-    text = f"def {long}(): pass\ndef f({', '.join(f'argument_{n}' for n in range(100))}): pass\nA = 1\nAB = '{long}'\n"
+    text = (
+        f"def {long}(): pass\ndef f({', '.join(f'argument_{n}' for n in range(100))}): pass\nA = "
+        f"1\nAB = '{long}'\n"
+    )
     found = parse("a.py", text).definitions
     assert [one.name for one in found] == ["f", "AB"]
     assert [len(one.signature) for one in found] == [200, 200]
@@ -659,7 +683,8 @@ OTHERS = {
         ["class A", "method A.f"],
     ),
     "a.sql": (
-        "CREATE TABLE IF NOT EXISTS shop.orders (\n  id int\n);\ncreate or replace function f() returns int\n",
+        "CREATE TABLE IF NOT EXISTS shop.orders (\n  id int\n);\ncreate or replace function "
+        "f() returns int\n",
         ["class shop.orders", "function f"],
     ),
     "a.proto": (
@@ -709,7 +734,10 @@ def test_languages_without_a_grammar_are_read_by_their_lines(path: str) -> None:
 
 
 def test_lines_say_where_a_definition_ends() -> None:
-    text = "class A {\n  int f(int a) {\n    g(a);\n  }\n\n  int h(int b)\n  {\n    return 2;\n  }\n}\n\nvoid main() {\n}\n"
+    text = (
+        "class A {\n  int f(int a) {\n    g(a);\n  }\n\n  int h(int b)\n  {\n    return 2;\n  "
+        "}\n}\n\nvoid main() {\n}\n"
+    )
     assert [(one.path, one.start, one.stop) for one in parse("a.dart", text).definitions] == [
         ("A", 1, 10),
         ("A.f", 2, 4),

@@ -28,9 +28,16 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = tmp_path / "shop"
     for path, text in {
-        "shop/cart.py": 'class Cart:\n    def total(self):\n        """The price of all."""\n        return sum(self.items)\n',
-        "shop/mail.py": 'def send_receipt(order):\n    """Send a receipt by mail."""\n    return order\n',
-        "shop/stock.py": "def reserve(item):\n    return item\n\n\ndef release(item):\n    return item\n",
+        "shop/cart.py": (
+            'class Cart:\n    def total(self):\n        """The price of all."""\n        return '
+            "sum(self.items)\n"
+        ),
+        "shop/mail.py": (
+            'def send_receipt(order):\n    """Send a receipt by mail."""\n    return order\n'
+        ),
+        "shop/stock.py": (
+            "def reserve(item):\n    return item\n\n\ndef release(item):\n    return item\n"
+        ),
         "README.md": "# A shop\n",
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -164,7 +164,10 @@ defmodule Shop.Session do
   def expire(session), do: session
 end
 """
-DOCUMENT = "# The cart\n\nThe total price of a cart is the sum of its items. Items are added to the cart.\n"
+DOCUMENT = (
+    "# The cart\n\nThe total price of a cart is the sum of its items. Items are added to the "
+    "cart.\n"
+)
 SHOP = {
     "shop/cart.py": PYTHON_CART,
     "shop/money.py": PYTHON_MONEY,
@@ -237,7 +240,8 @@ def test_what_a_request_is_about_comes_first(
     ("trace", "path", "definition"),
     [
         (
-            '  File "/home/me/shop/orders.py", line 5, in place_order\n    total = cart.total_price()',
+            '  File "/home/me/shop/orders.py", line 5, in place_order\n    total = '
+            "cart.total_price()",
             "shop/orders.py",
             "place_order",
         ),
@@ -270,7 +274,10 @@ def test_a_frame_of_a_trace_names_the_definition_at_its_line(
 
 
 def test_frames_of_the_project_come_before_those_of_others(shop: Index) -> None:
-    trace = 'File "/usr/lib/python3/web/session.py", line 3, in open\nFile "/home/me/shop/money.py", line 6, in exchange_rate\n'
+    trace = (
+        'File "/usr/lib/python3/web/session.py", line 3, in open\nFile "/home/me/shop/money.py", '
+        "line 6, in exchange_rate\n"
+    )
     assert best(shop, f"Crash\n```\n{trace}```") == ("shop/money.py", "exchange_rate")
 
 
@@ -322,10 +329,15 @@ def test_what_the_conversation_touched_comes_forward(shop: Index) -> None:
 
 def test_without_a_request_what_others_use_comes_first(tmp_path: Path) -> None:
     users = {
-        f"app/user{n}.py": f"from app.kernel import Kernel\n\n\ndef use{n}():\n    return Kernel().run_all()\n"
+        f"app/user{n}.py": (
+            f"from app.kernel import Kernel\n\n\ndef use{n}():\n    return Kernel().run_all()\n"
+        )
         for n in range(5)
     }
-    kernel = "def _hidden():\n    pass\n\n\nclass Kernel:\n    def run_all(self):\n        pass\n\n    def unused(self):\n        pass\n"
+    kernel = (
+        "def _hidden():\n    pass\n\n\nclass Kernel:\n    def run_all(self):\n        pass\n\n    "
+        "def unused(self):\n        pass\n"
+    )
     index = indexed(
         tmp_path,
         {
@@ -370,7 +382,9 @@ def test_behind_what_answers_comes_what_matters_most(tmp_path: Path) -> None:
 def test_a_vague_request_does_not_call_everything_relevant(tmp_path: Path) -> None:
     index = Index(tmp_path)
     texts = {
-        f"app/part{n:03}.py": f"def {'handle_request' if n < 80 else 'other'}_{n}(x):\n    return x\n"
+        f"app/part{n:03}.py": (
+            f"def {'handle_request' if n < 80 else 'other'}_{n}(x):\n    return x\n"
+        )
         for n in range(400)
     }
     index.entries = {path: entry_of(path, text) for path, text in texts.items()}
@@ -382,9 +396,13 @@ def test_a_vague_request_does_not_call_everything_relevant(tmp_path: Path) -> No
 def test_without_a_request_helpers_and_common_words_come_behind(tmp_path: Path) -> None:
     stack = (
         "def wrapped():\n    def inner_call():\n        pass\n    return inner_call\n\n\n"
-        "class Stack:\n    def push(self):\n        pass\n\n    def merge_frames(self):\n        pass\n"
+        "class Stack:\n    def push(self):\n        pass\n\n    def merge_frames(self):\n      "
+        "  pass\n"
     )
-    user = "from app.stack import Stack\n\n\ndef use{0}():\n    s = Stack()\n    s.push()\n    s.merge_frames()\n    inner_call()\n"
+    user = (
+        "from app.stack import Stack\n\n\ndef use{0}():\n    s = Stack()\n    s.push()\n    "
+        "s.merge_frames()\n    inner_call()\n"
+    )
     store = "package store\n\nfunc openPool() {}\n\nfunc OpenPool() {}\n"
     callers = {
         f"go/c{n}.go": f"package store\n\nfunc Call{n}() {{\n\topenPool()\n\tOpenPool()\n}}\n"
@@ -405,7 +423,10 @@ def test_without_a_request_helpers_and_common_words_come_behind(tmp_path: Path) 
 
 
 def test_tests_inside_a_source_file_come_behind(tmp_path: Path) -> None:
-    text = "pub fn parse_line(x: u8) -> u8 { x }\n\nmod tests {\n    fn parse_line_twice() { parse_line(parse_line(1)); }\n}\n"
+    text = (
+        "pub fn parse_line(x: u8) -> u8 { x }\n\nmod tests {\n    fn parse_line_twice() { "
+        "parse_line(parse_line(1)); }\n}\n"
+    )
     index = indexed(tmp_path, {"src/lib.rs": text})
     assert best(index, "parse_line twice") == ("src/lib.rs", "parse_line")
 
@@ -441,7 +462,8 @@ def test_the_order_does_not_depend_on_the_process(shop: Index) -> None:
     program = (
         "import sys; from pathlib import Path; from loom.project.index.project_index import Index\n"
         "from loom.project.rank.ranking import MapRequest, rank_files\n"
-        "index = Index(Path(sys.argv[1])); index.update(); print(rank_files(index, MapRequest(query=sys.argv[2])))"
+        "index = Index(Path(sys.argv[1])); index.update(); print(rank_files(index, "
+        "MapRequest(query=sys.argv[2])))"
     )
     query = "the total price of a cart and its orders, reports, pages, sessions and mail"
     told = set()
@@ -539,9 +561,12 @@ def test_languages_are_known_by_what_identifiers_call_them() -> None:
 
 def test_a_request_in_its_parts() -> None:
     request = read_request(
-        "Crash in `load_user`\n\nCalling Store.load_user() fails, see src/store.py:\n\n```\nTraceback (most recent call last):\n"
-        '  File "/app/src/store.py", line 12, in load_user\nKeyError: "no user with this name"\n```\n\n'
-        "```\nattrs==19.3.0\nsix    1.14.0\n├── left-pad@1.3.0\n```\n<!-- thanks for reporting -->\n- [x] I searched"
+        "Crash in `load_user`\n\nCalling Store.load_user() fails, see "
+        "src/store.py:\n\n```\nTraceback (most recent call last):\n"
+        '  File "/app/src/store.py", line 12, in load_user\nKeyError: "no user with this '
+        'name"\n```\n\n'
+        "```\nattrs==19.3.0\nsix    1.14.0\n├── left-pad@1.3.0\n```\n<!-- thanks for reporting "
+        "-->\n- [x] I searched"
     )
     assert request.frames == (Frame("/app/src/store.py", 12, "load_user"),)
     assert "src/store.py" in request.paths

@@ -19,7 +19,8 @@ def shop(tmp_path: Path) -> Path:
     root = tmp_path / "shop"
     root.mkdir()
     (root / "mail.py").write_text(
-        'class Mail:\n    def send_receipt(self, order):\n        """Send a receipt.\n\n```\nMail().send_receipt(order)\n```\n"""\n'
+        'class Mail:\n    def send_receipt(self, order):\n        """Send a '
+        'receipt.\n\n```\nMail().send_receipt(order)\n```\n"""\n'
         "        return order\n\n    def other(self):\n        return 1\n"
     )
     for n in range(30):

@@ -16,7 +16,8 @@ TABLES = (
         1,
         "one column of each kind",
         (
-            "CREATE TABLE nodes (seq {serial}, word TEXT, number BIGINT, real DOUBLE PRECISION, data {bytes})",
+            "CREATE TABLE nodes (seq {serial}, word TEXT, number BIGINT, "
+            "real DOUBLE PRECISION, data {bytes})",
         ),
     ),
 )

@@ -200,7 +200,7 @@ def ids(path: Path, table: str) -> list[str]:
 
 
 # ── what is flipped
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cells(path: Path) -> list[tuple[str, str, int]]:
@@ -295,14 +295,15 @@ def place(error: Exception) -> list[str]:
     frames, trace = [], error.__traceback__
     while trace:
         frames.append(
-            f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {trace.tb_frame.f_code.co_name}"
+            f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} "
+            f"{trace.tb_frame.f_code.co_name}"
         )
         trace = trace.tb_next
     return frames[-5:]
 
 
 # ── what was found
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def begin(loom: Loom, policy: str = "default") -> Session:
@@ -431,7 +432,8 @@ DAMAGES = {
     "a status": ("UPDATE sessions SET status = 'asleep'", "the status of session"),
     "a handle": ("UPDATE handles SET data = '{'", "handle"),
     "another handle": (
-        "UPDATE handles SET handle = '~aaaaaaaaaaaa' WHERE handle = (SELECT min(handle) FROM handles)",
+        "UPDATE handles SET handle = '~aaaaaaaaaaaa' WHERE handle = (SELECT min(handle) "
+        "FROM handles)",
         "handle",
     ),
     "a tree": ("UPDATE trees SET data = '{'", "what tree"),
@@ -469,7 +471,8 @@ NOT_UTF_8 = {
     "sqlite": ["UPDATE {table} SET {column} = {column} || CAST(X'FF' AS TEXT) WHERE {where}"],
     "postgres": [  # a cast that checks nothing does what a damaged disk does
         "CREATE CAST (bytea AS text) WITHOUT FUNCTION",
-        "UPDATE {table} SET {column} = (convert_to({column}, 'UTF8') || '\\xff'::bytea)::text WHERE {where}",
+        "UPDATE {table} SET {column} = (convert_to({column}, 'UTF8') || '\\xff'::bytea)::text "
+        "WHERE {where}",
         "DROP CAST (bytea AS text)",
     ],
 }

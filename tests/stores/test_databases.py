@@ -21,7 +21,10 @@ from tests.stores.tables import INSERT, TABLES, finish, one_line, put, put_and_r
 # Two characters of each plane, and what programs trip over: signs that join, marks of order, the
 # end of lines, no characters.
 PLANES = "".join(chr(plane * 0x10000 + place) for plane in range(17) for place in (0x41, 0xFFFD))
-ODD = "e\u0301 \u202eabc\u202c \u2028\u2029\r\n\t\x01\x7f\x85\ufeff\uffff 👩‍👩‍👧‍👦 ﷽ \\ \\u0000 $1 ?1 {each:1} %s"
+ODD = (
+    "e\u0301 \u202eabc\u202c \u2028\u2029\r\n\t\x01\x7f\x85\ufeff\uffff 👩‍👩‍👧‍👦 ﷽ \\ \\u0000 $1 "
+    "?1 {each:1} %s"
+)
 
 
 # What is stored comes back
@@ -211,7 +214,10 @@ def test_eight_threads_write(tables: Database) -> None:
 
 
 def test_two_processes_write(tables: Database, address: str) -> None:
-    code = "database = open_database(sys.argv[1])\nfor turn in range(40): put(database, sys.argv[2] + str(turn))\ndatabase.close()"
+    code = (
+        "database = open_database(sys.argv[1])\nfor turn in range(40): put(database, sys.argv[2] + "
+        "str(turn))\ndatabase.close()"
+    )
     finish(*(start(code, address, name) for name in "ab"))
     assert sorted(words(tables)) == sorted(f"{name}{turn}" for name in "ab" for turn in range(40))
 

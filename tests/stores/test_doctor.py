@@ -1,4 +1,6 @@
-"""The doctor finds every kind of damage, says where, and finds none in a store that has only lived."""
+"""The doctor finds every kind of damage, says where, and finds none in a store that has only
+lived.
+"""
 
 import asyncio
 import itertools
@@ -59,7 +61,7 @@ def test_a_new_store_is_well(loom: Loom) -> None:
 
 
 # ── damage
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def fall_ill(loom: Loom) -> str:
@@ -249,13 +251,15 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     ),
     "a summary that is none": (
         "INSERT INTO records (tree, node, kind, name, session, author, data, created) "
-        "SELECT tree, node, 'summary', 'x', session, '', '[]', created FROM records WHERE kind = 'flag'",
+        "SELECT tree, node, 'summary', 'x', session, '', '[]', created FROM records "
+        "WHERE kind = 'flag'",
         "summary of node",
         "the summary cannot be read",
     ),
     "a summary of a purged session": (
         "INSERT INTO records (tree, node, kind, name, session, author, data, created) "
-        f'SELECT tree, node, \'summary\', \'x\', {DEAD}, \'\', \'{{"text":"x","start":0,"stop":1,"by":"x"}}\', created '
+        f"SELECT tree, node, 'summary', 'x', {DEAD}, '', "
+        f'\'{{"text":"x","start":0,"stop":1,"by":"x"}}\', created '
         "FROM records WHERE kind = 'flag'",
         "summary of node",
         "its session was purged, and its words are still there",
@@ -509,7 +513,8 @@ def test_nodes_that_come_after_each_other_do_not_hold_it_up(patient: Session, wa
     change(ward.store.database, "UPDATE handles SET kind = 'span', data = $1", data)
     change(
         ward.store.database,
-        f"UPDATE nodes SET parent = {NODE.format(7)}, jump = {NODE.format(7)}, depth = 9 WHERE depth > 0",
+        f"UPDATE nodes SET parent = {NODE.format(7)}, jump = {NODE.format(7)}, depth = 9 "
+        "WHERE depth > 0",
     )
     assert any("which was written later" in problem.what for problem in examine(ward.store))
 

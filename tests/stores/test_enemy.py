@@ -33,8 +33,10 @@ from tests.stores.history import live, open_loom, select
 
 Lines = list[dict[str, Any]]
 ODD: list[Any] = [
-    None, True, 0, -1, 1, 2**31, 2**63, 2**64, 1.5, 1e308, "", "x", "\x00", "~aaaaaaaaaaaa", "1:" + "a" * 32, "../..", "{}", "[]",
-    "null", "9" * 400, [], {}, [[]], [None], "purged", "importing", "active", "/etc", "a\nb", "\ud800",
+    None, True, 0, -1, 1, 2**31, 2**63, 2**64, 1.5, 1e308, "", "x", "\x00", "~aaaaaaaaaaaa",
+    "1:" + "a" * 32, "../..", "{}", "[]",
+    "null", "9" * 400, [], {}, [[]], [None], "purged", "importing", "active", "/etc", "a\nb",
+    "\ud800",
 ]  # fmt: skip
 
 
@@ -226,7 +228,8 @@ def plant_a_record(lines: Lines, chance: random.Random) -> None:
         ("flag", {"flag": "excluded", "on": True}),
         ("flag", {"flag": "pinned", "on": True}),
         ("edge", {"edge": "annotation"}),
-        ("summary", {"text": "lies", "start": 0, "stop": chance.choice([1, 2, 10**6]), "by": "a person"}),
+        ("summary",
+         {"text": "lies", "start": 0, "stop": chance.choice([1, 2, 10**6]), "by": "a person"}),
         ("digest", "lies"),
         ("sources", [{"node": of_kind(lines, "node")[0]["id"]}]),
         ("usage", {"prompt": -1}),
@@ -309,8 +312,10 @@ def plant_a_setting(lines: Lines, chance: random.Random) -> None:
 
 
 CRIMES: list[Callable[[Lines, random.Random], None]] = [
-    change_a_field, change_a_field, change_a_number, take_a_field_away, write_a_line_twice, drop_a_line, swap_two_values,
-    be_other_sessions, plant_a_state, plant_a_record, plant_a_handle, say_something_else, plant_a_tombstone, plant_a_setting,
+    change_a_field, change_a_field, change_a_number, take_a_field_away, write_a_line_twice,
+    drop_a_line, swap_two_values,
+    be_other_sessions, plant_a_state, plant_a_record, plant_a_handle, say_something_else,
+    plant_a_tombstone, plant_a_setting,
 ]  # fmt: skip
 
 
@@ -391,7 +396,7 @@ def use_all(loom: Loom, sessions: list[str]) -> None:
 
 
 # ── what was found
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -711,7 +716,7 @@ def test_a_record_that_was_renamed_is_named_by_its_line(victim: Loom) -> None:
 
 
 # ── a tree's own form
-# ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def shown_by(tree: LoomTree) -> str:

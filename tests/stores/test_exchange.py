@@ -378,7 +378,10 @@ def test_a_purge_is_final(loom: Loom, opener: Opener) -> None:
     fork.purge()
     with pytest.raises(
         ChoiceError,
-        match=r"line 3: session .* was purged here, and a purge is final; import it into another project",
+        match=(
+            r"line 3: session .* was purged here, and a purge is final; import it into another "
+            r"project"
+        ),
     ):
         loom.import_lines(lines)
     other = opener(project="other")
@@ -391,7 +394,10 @@ def test_a_purge_is_final(loom: Loom, opener: Opener) -> None:
     ]
     with pytest.raises(
         ChoiceError,
-        match=r"line 4: message .* was purged here, and a purge is final; import it into another project",
+        match=(
+            r"line 4: message .* was purged here, and a purge is final; import it into another "
+            r"project"
+        ),
     ):
         third.import_lines(renamed)
 
@@ -435,7 +441,7 @@ def test_the_usage_of_an_answer_goes_to_its_session_when_that_comes(
 
 
 # ── scopes
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_scope_exports_only_its_own(loom: Loom, opener: Opener) -> None:
@@ -492,7 +498,7 @@ def test_everything_goes_back_to_where_it_came_from(
 
 
 # ── bad files
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_file_of_ours_is_known_by_its_first_line() -> None:

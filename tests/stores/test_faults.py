@@ -147,7 +147,8 @@ def test_a_read_only_store_is_read_and_says_why_it_is_not_written(what: str) -> 
             "import loom.stores.sql.sqlite\n"
             "if os.geteuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
             "database = open_database(sys.argv[1])\n"
-            "migrate(database, TABLES); print(words(database)); print(words(database)); print(database.check())\n"
+            "migrate(database, TABLES); print(words(database)); print(words(database)); "
+            "print(database.check())\n"
             "try: put(database, 'no')\n"
             "except StoreError as error: print(error)\n"
         )
@@ -354,7 +355,10 @@ def test_two_that_wait_for_each_other_are_told_to_try_again(
 def test_closing_ends_the_thread_and_the_connections(lively: tuple[Server, Database]) -> None:
     server, database = lively
     name = database.address.rpartition("/")[2]
-    asked = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}' AND application_name = 'loom'"
+    asked = (
+        "SELECT count(*) FROM pg_stat_activity "
+        f"WHERE datname = '{name}' AND application_name = 'loom'"
+    )
     assert words(database) == []
     before = threading.active_count()
     assert server.run(asked)[0][0] == 1
@@ -450,7 +454,10 @@ def test_a_store_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_missing_driver_says_how_to_get_it() -> None:
-    code = "sys.modules['asyncpg'] = None\ntry: open_database('postgres://h/d')\nexcept StoreError as error: print(error)"
+    code = (
+        "sys.modules['asyncpg'] = None\ntry: open_database('postgres://h/d')\nexcept StoreError as "
+        "error: print(error)"
+    )
     (printed,) = finish(start(code))
     assert "pip install 'loomwright[postgres]'" in printed
 

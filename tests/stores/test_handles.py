@@ -167,7 +167,7 @@ def test_a_marker_outlives_the_purge_of_whoever_made_it_first(loom: Loom) -> Non
     assert list(examine(loom.store)) == []
 
 
-def test_a_fork_that_goes_on_with_an_epoch_keeps_its_markers_when_the_other_is_purged_or_it_goes_elsewhere(
+def test_a_fork_of_an_epoch_keeps_its_markers_when_the_other_is_purged_or_it_goes_elsewhere(
     loom: Loom,
 ) -> None:
     session = loom.new()
@@ -294,7 +294,10 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
         # As the older version left it: who made a handle first has it, and no place is kept.
         writer.all("DROP TABLE handles")
         writer.all(next(sql for sql in MIGRATIONS[0].statements if "TABLE handles" in sql))
-        put = "INSERT INTO handles (tree, handle, session, kind, data, created) VALUES ($1, $2, $3, $4, $5, $6)"
+        put = (
+            "INSERT INTO handles (tree, handle, session, kind, data, created) "
+            "VALUES ($1, $2, $3, $4, $5, $6)"
+        )
         writer.run_many(
             put,
             [

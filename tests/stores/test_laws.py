@@ -190,7 +190,9 @@ def shape(item: Item) -> Any:
 
 
 def without_markers(context: Context) -> list[Message]:
-    """What was said; a marker counts what is stored, or what repair made of it where all was read."""
+    """What was said; a marker counts what is stored, or what repair made of it where all was
+    read.
+    """
     return [m for m in context.conversation.messages if not re.match(r"\[.*recall ~", m.text)]
 
 
@@ -429,7 +431,7 @@ def test_the_doctor_finds_nothing_wrong(opener: Any, steps: list[tuple[Any, ...]
 
 
 # ── scope
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 scope_names = st.sampled_from(
@@ -460,7 +462,9 @@ scope_names = st.sampled_from(
 )
 @settings(SETTINGS, max_examples=examples(12))
 def test_scopes_share_nothing(address: str, scopes: list[tuple[str, str, Conversation]]) -> None:
-    """The same conversation in several scopes, and whatever one scope knows, asked of the others."""
+    """The same conversation in several scopes, and whatever one scope knows, asked of the
+    others.
+    """
     same = longer(scopes[0][2], 60).messages
     assume(any(message.role not in ("system", "developer") for message in same))
     mark = f"run {next(_numbers)} "
@@ -534,4 +538,4 @@ def test_forks_share_their_beginning_and_nothing_else(
                     spoken = {to_json(node.message) for node in other.path}
                     assert item.action not in LEFT_OUT or set(text.splitlines()) <= spoken
                 except LoomError as error:
-                    assert "nothing was left out" in str(error)  # noqa: PT017 - either is right, by where it was cut
+                    assert ("nothing was left out") in str(error)  # noqa: PT017 - either is right, by where it was cut

@@ -121,7 +121,7 @@ def test_a_request_can_be_prepared_after_going_far_back(loom: Loom) -> None:
 
 
 # ── trees
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_labels_go_with_the_session_that_wrote_them_and_what_they_stood_on_stays(

@@ -37,7 +37,10 @@ HANDOFF = Handoff(
     depth=0,
     handoff_ts=1,
 )
-PLANTED = "INSERT INTO states (session, kind, name, data, updated) VALUES ($1, 'snapshots', $2, 'true', 1)"
+PLANTED = (
+    "INSERT INTO states (session, kind, name, data, updated) "
+    "VALUES ($1, 'snapshots', $2, 'true', 1)"
+)
 
 
 @pytest.fixture

@@ -606,7 +606,10 @@ def test_a_session_that_stops_at_the_limit_shows_sections_whole_or_refuses_with_
     session.append(Message("assistant", (Text("done " * 2_000),)), "Go on.")
     with pytest.raises(
         CannotFit,
-        match=r"stop_at_limit refuses to cut.*sections in memory take 3,\d{3} tokens, and the zone has",
+        match=(
+            r"stop_at_limit refuses to cut.*sections in memory take 3,\d{3} tokens, and the zone "
+            r"has"
+        ),
     ):
         prepare(
             session, window=5_000, reserve_output=0, sections=[("memory", memory)], policy=whole

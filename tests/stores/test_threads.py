@@ -1,4 +1,6 @@
-"""Verbs in a program with an event loop: each can be awaited, and none keeps the loop from others."""
+"""Verbs in a program with an event loop: each can be awaited, and none keeps the loop from
+others.
+"""
 
 import asyncio
 import inspect

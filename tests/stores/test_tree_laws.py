@@ -128,7 +128,7 @@ class Grove:
             try:
                 self._note(self.tree.merge(found, into=into))
             except ChoiceError as error:
-                assert re.search("is on the path to|nothing to summarize", str(error))  # noqa: PT017
+                assert re.search(("is on the path to|nothing to summarize"), str(error))  # noqa: PT017
 
     def mark(self, share: float, label: str) -> None:
         if name := self._any(share):
@@ -240,7 +240,9 @@ class Grove:
 
 @pytest.fixture
 def looms(address: str) -> Iterator[Callable[[], Loom]]:
-    """Each is a tenant of its own in one store, with a clock and ids that are the same every time."""
+    """Each is a tenant of its own in one store, with a clock and ids that are the same every
+    time.
+    """
     store = Store(address, STATE_KINDS)
 
     def make() -> Loom:
@@ -369,7 +371,9 @@ def test_in_a_small_window_the_laws_hold(
 def test_between_epochs_a_request_only_grows(
     looms: Any, mode: Mode, done: list[tuple[Any, ...]], more: list[tuple[Any, ...]], window: int
 ) -> None:
-    """Law 5: the request before without its tail, plus what is new; or the report names an epoch."""
+    """Law 5: the request before without its tail, plus what is new; or the report names an
+    epoch.
+    """
     grove = grown(looms, mode, done)
     # by epoch: who comes back to a branch goes on with what was sent of it
     last: dict[int, Context] = {}

@@ -42,7 +42,7 @@ def one(loom: Loom, tree: LoomTree, line: str, agent: str = "bot") -> str:
 
 
 # ── a whole session
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_agent_uses_every_command_right_and_wrong(
@@ -165,7 +165,7 @@ the edge, not about the weft. ←
 
 
 # ── what each needs
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 LINES = {
     "view": "→ view {a}",
@@ -232,7 +232,7 @@ def test_an_agent_that_nobody_knows_is_refused(loom: Loom) -> None:
 
 
 # ── results
-# ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_results_are_shown_in_the_next_turn_and_fade_unless_pinned(
@@ -303,7 +303,7 @@ def test_pins_and_stashes_are_bounded(loom: Loom, tree: tuple[LoomTree, list[Nod
 
 
 # ── one writer at a time
-# ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_one_writer_at_a_time_goes_on_with_a_branch(
@@ -315,7 +315,8 @@ def test_one_writer_at_a_time_goes_on_with_a_branch(
     theirs = made.say("I was quicker.", agent="other")
     text = one(loom, made, '→ respond "Me too."')
     assert text == (
-        f"✗ CONFLICT: somebody continued after {last.short_id} with {theirs.short_id} since you looked\n"
+        f"✗ CONFLICT: somebody continued after {last.short_id} with {theirs.short_id} since "
+        "you looked\n"
         f"  hint: → view {theirs.short_id}"
     )
     assert one(loom, made, '→ respond "Me too."').startswith("wrote ["), (
@@ -335,7 +336,8 @@ def test_an_answer_behind_what_somebody_went_on_with_is_not_written_and_told(
         "the commands are carried out all the same"
     )
     assert acted.results[0].text.startswith(
-        f"✗ CONFLICT: your answer was not written: somebody continued after {last.short_id} with {theirs.short_id} since you looked"
+        f"✗ CONFLICT: your answer was not written: somebody continued after {last.short_id} "
+        f"with {theirs.short_id} since you looked"
     )
     assert "your answer was not written" in told(woven(made, agent="bot"))[-1][1], (
         "and the agent is told"
@@ -414,7 +416,7 @@ def test_what_is_excluded_leaves_an_agents_memory(
 
 
 # ── documents
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_document_is_a_tree_in_buffer_mode(loom: Loom, tree: tuple[LoomTree, list[Node]]) -> None:

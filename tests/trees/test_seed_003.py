@@ -19,7 +19,7 @@ MARKER = "[... earlier messages truncated ...]"
 
 
 # ── Overview
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_overview_a_path_through_a_tree_becomes_a_request(loom: Loom) -> None:
@@ -78,7 +78,7 @@ def test_system_context_combination_instructions_come_last(loom: Loom) -> None:
 
 
 # ── Provider Handling
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_provider_handling_system_goes_where_the_provider_has_it(loom: Loom) -> None:
@@ -190,7 +190,7 @@ def test_edge_source_roles_an_excluded_source_stays_out_and_the_report_says_so(l
 
 
 # ── Exclusion Filtering
-# ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_exclusion_filtering_excluded_nodes_stay_out_and_what_follows_stays_in(loom: Loom) -> None:
@@ -585,7 +585,7 @@ def test_stop_at_limit_passes_once_enough_is_excluded(loom: Loom) -> None:
 
 
 # ── Guarantees
-# ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("mode", ["dialogue", "buffer"])
@@ -632,7 +632,7 @@ def test_guarantees_an_empty_path_is_said_and_never_sent(loom: Loom) -> None:
 
 
 # ── Token Estimation
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_token_estimation_four_characters_a_token_and_1024_reserved() -> None:
@@ -667,7 +667,7 @@ def test_token_estimation_usage_is_recorded_after_generation(loom: Loom) -> None
 
 
 # ── User Preferences
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_user_preferences_defaults_are_as_printed(loom: Loom) -> None:
@@ -829,7 +829,7 @@ def test_a_node_cannot_be_linked_to_itself_however_its_tree_is_named(loom: Loom)
 
 
 # ── editing and merging
-# ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_editing_a_result_keeps_its_call(loom: Loom) -> None:

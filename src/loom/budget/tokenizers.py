@@ -13,7 +13,8 @@ from splintr import Tokenizer
 ENCODINGS: tuple[tuple[str, str], ...] = (
     (r"gpt-oss", "o200k_base"),
     (
-        r"(chat)?gpt-(4o|4\.\d|[5-9]|\d\d)|chatgpt-4o|o\d|codex|computer-use|gpt-(audio|realtime|image)",
+        r"(chat)?gpt-(4o|4\.\d|[5-9]|\d\d)|chatgpt-4o|o\d|codex|computer-use|gpt-(audio"
+        r"|realtime|image)",
         "o200k_base",
     ),
     (r"gpt-(4|3\.5|35)|text-embedding-(3|ada)", "cl100k_base"),
@@ -31,7 +32,8 @@ ENCODINGS: tuple[tuple[str, str], ...] = (
     (r"mistral-(7b-(instruct-)?v0\.[12]|tiny)|mixtral-8x7b", "mistral_v1"),
     (r"mixtral-8x22b|mistral-7b|codestral-22b", "mistral_v2"),
     (
-        r"mistral-(nemo|small|medium|large)|ministral|pixtral|codestral|devstral|magistral|open-mistral-nemo",
+        r"mistral-(nemo|small|medium|large)|ministral|pixtral|codestral|devstral"
+        r"|magistral|open-mistral-nemo",
         "mistral_v3",
     ),
     (r"gemma-?2", "gemma2"),

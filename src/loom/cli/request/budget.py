@@ -72,7 +72,8 @@ ZONE_COLOURS = {"history": "green", "reserved_output": "yellow", "free": "white"
 def budget(model: str, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
     """Show how the window of a model is divided into zones."""
     options: BudgetOptions = {"overrides": user_overrides()}
-    options |= {name: value for name, value in given.items() if value is not None}  # type: ignore[typeddict-item]
+    named = {name: value for name, value in given.items() if value is not None}
+    options |= named  # type: ignore[typeddict-item]
     divided = allocate_budget(model, **options)
     if as_json:
         say(to_json(divided.as_dict()))

@@ -242,7 +242,9 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
     return findings
 
 
-def check_messages(messages: Iterable[Any], marks: "_Marks | None" = None) -> Iterator[Finding]:  # noqa: C901
+def check_messages(  # noqa: C901
+    messages: Iterable[Any], marks: "_Marks | None" = None
+) -> Iterator[Finding]:
     marks = marks or _Marks()
     pending: dict[str, str] = {}  # id -> place of the calls that the next message must answer
     seen: dict[str, None] = {}

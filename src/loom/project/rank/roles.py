@@ -12,20 +12,24 @@ Role = Literal["source", "test", "helper", "document", "example", "vendored", "g
 _ROLES: tuple[tuple[Role, str], ...] = (
     (
         "vendored",
-        r"(?:^|/)(?i:_?vendor|_?vendored|third[_-]?party|3rd[_-]?party|externals?|extern|node_modules|Pods)/",
+        r"(?:^|/)(?i:_?vendor|_?vendored|third[_-]?party|3rd[_-]?party|externals?|extern"
+        r"|node_modules|Pods)/",
     ),
     (
         "generated",
-        r"(?:^|/)(?i:_?generated|dist)/|(?:^|/)zz_generated[^/]*$|[._](?:generated|designer|g|freezed)\.\w+$",
+        r"(?:^|/)(?i:_?generated|dist)/|(?:^|/)zz_generated[^/]*$|[._](?:generated"
+        r"|designer|g|freezed)\.\w+$",
     ),
     ("generated", r"\.min\.(?:js|css)$|\.pb\.(?:go|h|cc|swift)$|_pb2(?:_grpc)?\.pyi?$"),
     (
         "test",
-        r"(?:^|/)(?i:tests|specs|__(?:tests|mocks|snapshots|fixtures)__|test[-_]?data|(?:test[-_]?)?fixtures|e2e|cypress)/",
+        r"(?:^|/)(?i:tests|specs|__(?:tests|mocks|snapshots|fixtures)__|test[-_]?data"
+        r"|(?:test[-_]?)?fixtures|e2e|cypress)/",
     ),
     (
         "test",
-        r"^(?i:test|testing|spec|t)/|(?:^|/)src/test/|(?:[a-z\d.]|(?:^|/))(?:Tests|Specs)(?:\.[\w.]+)?/|[a-z\d.]Test/",
+        r"^(?i:test|testing|spec|t)/|(?:^|/)src/test/|(?:[a-z\d.]|(?:^|/))(?:Tests"
+        r"|Specs)(?:\.[\w.]+)?/|[a-z\d.]Test/",
     ),
     (
         "test",
@@ -33,23 +37,27 @@ _ROLES: tuple[tuple[Role, str], ...] = (
     ),
     (
         "test",
-        r"(?:^|/)(?:test_[^/]*|conftest|tests?)\.\w+$|[._-](?:tests?|specs?)\.\w+$|[a-z\d](?:Tests?|TestCase|Specs?)\.\w+$",
+        r"(?:^|/)(?:test_[^/]*|conftest|tests?)\.\w+$|[._-](?:tests?|specs?)\.\w+$"
+        r"|[a-z\d](?:Tests?|TestCase|Specs?)\.\w+$",
     ),
     ("helper", r"(?:^|/)(?i:test|testing|spec)/"),
     ("document", r"(?:^|/)(?i:docs?|documentation|doc[-_]?src|changelogs?)/"),
     ("document", r"\.(?i:md|mdx|rst|txt|adoc|org|tex|[1-9]|ipynb)$"),
     (
         "document",
-        r"(?:^|/)(?i:change(?:s|log)|history|news|readme|authors|contribut\w+|licen[cs]e|copying|notice|todo)(?:\.\w+)?$",
+        r"(?:^|/)(?i:change(?:s|log)|history|news|readme|authors|contribut\w+|licen[cs]e"
+        r"|copying|notice|todo)(?:\.\w+)?$",
     ),
     (
         "example",
-        r"(?:^|/)(?i:examples?|samples?|demos?|tutorials?|playground|(?:[a-z]+_)?bench(?:es|marks?)?)/",
+        r"(?:^|/)(?i:examples?|samples?|demos?|tutorials?|playground"
+        r"|(?:[a-z]+_)?bench(?:es|marks?)?)/",
     ),
     ("example", r"[a-z\d.](?:Examples?|Samples?|Demos?|Benchmarks?)(?:\.[\w.]+)?/"),
     (
         "data",
-        r"\.(?i:json|ya?ml|toml|lock|csv|tsv|svg|xml|html?|css|s[ac]ss|less|ini|cfg|conf|po|pot|snap|patch|diff|sum|mod)$",
+        r"\.(?i:json|ya?ml|toml|lock|csv|tsv|svg|xml|html?|css|s[ac]ss|less|ini|cfg|conf"
+        r"|po|pot|snap|patch|diff|sum|mod)$",
     ),
 )
 _PATTERNS = tuple((role, re.compile(pattern)) for role, pattern in _ROLES)
