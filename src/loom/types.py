@@ -2,6 +2,7 @@
 give back.
 """
 
+from loom.budget.counting import Counter
 from loom.budget.models import Figures
 from loom.budget.zones import Budget, BudgetOptions, Zone
 from loom.context import (
@@ -68,6 +69,7 @@ __all__ = [
     "Change",
     "ChosenVersion",
     "Continuation",
+    "Counter",
     "Dashboard",
     "Dialect",
     "EdgeMark",

@@ -254,7 +254,7 @@ def test_an_agent_that_knows_the_loom_is_told_that_others_went_on_and_its_cost_i
         "its commands are carried out all the same"
     )
     assert (
-        f"somebody went on behind {first.short_id} with {newer.short_id}" in acted.results[0].text
+        f"somebody continued after {first.short_id} with {newer.short_id}" in acted.results[0].text
     )
     assert tree.session("critic").row.usage.prompt == 70
     assert tree.absorb("A1", agent="critic").node is not None, "who has been told may say it again"
