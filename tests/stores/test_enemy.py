@@ -606,7 +606,7 @@ def test_what_a_file_says_of_a_last_request_is_not_sent(victim: Loom) -> None:
 @pytest.mark.parametrize(
     ("role", "whole", "found"),
     [
-        ("user", True, "stand whole, and are not those of the nodes there"),
+        ("user", True, "are complete, but are not those of the nodes there"),
         ("system", False, "a system message from 1 to"),
     ],
 )
