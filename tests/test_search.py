@@ -28,7 +28,7 @@ from loom.conversation.words import find_words
 from loom.engine.search import LONGEST, PASSAGE, Hit, matches, search, shown_in
 from loom.errors import ChoiceError
 from loom.stores.health.doctor import examine
-from loom.stores.tree.overlay import Overlay, read_overlay
+from loom.stores.tree.overlay import Overlay
 from tests.shared import examples
 from tests.stores.conftest import address, server  # noqa: F401
 
@@ -42,7 +42,7 @@ def loom() -> Iterator[Loom]:
 def found(loom: Loom, session: Session, query: Any, **options: Any) -> list[Hit]:
     """What is found on the path of a session, without what is hidden from it."""
     tree = loom.store.trees.head(session.row.tree)
-    overlay = read_overlay(session.path, tree.row, tree.head.mode, session.versions())
+    overlay = Overlay.read(session.path, tree.row, tree.head.mode, session.versions())
     return search(loom.store, session.row, overlay, query, **({"now": 1} | options))
 
 

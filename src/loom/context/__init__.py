@@ -71,6 +71,7 @@ else:
             "history.places": ("Places", "Spot", "Stretch"),
             "history.reasons": ("EpochReason",),
             "history.strategies": ("find_strategy",),
+            "history.summary_covers": ("SummarySpan",),
             "options": (
                 "Options",
                 "RequestOptions",
@@ -86,7 +87,6 @@ else:
             "shorten.cut": ("shrink_text",),
             "state.renewal": ("Handoff", "open_calls"),
             "state.working": ("Dashboard", "Evidence", "Incident", "Working"),
-            "history.summary_covers": ("SummarySpan",),
             "summary.drafts": ("SummaryDraft", "SummaryPrompt", "SummaryTask"),
             "summary.summaries": ("SummaryLimits", "add_dropped_note"),
             "weaving": ("build", "forget_dropped", "go_on", "weave"),

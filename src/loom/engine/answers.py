@@ -15,12 +15,13 @@ from loom.conversation.canonical import to_json
 from loom.conversation.commands import Found, limit_batch, parse_commands
 from loom.conversation.identity import node_id
 from loom.conversation.message import Message, Part, Text
+from loom.conversation.names import plain_name
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.dialects.input import Answer
 from loom.engine.aware import Result
 from loom.engine.prepare import calibration
 from loom.errors import Conflict
-from loom.stores import Node, Path, Request, SessionRow, Store, Usage, plain
+from loom.stores import Node, Path, Request, SessionRow, Store, Usage
 
 RECENT_NODES = 64  # among which an answer is looked for that was written already
 
@@ -113,7 +114,7 @@ def generation_of(answer: Answer, choice: int) -> str:
     """The provider's name for an answer tells two equal answers apart. Of several choices each is
     its own.
     """
-    return plain(f"{answer.id}#{choice}" if choice else answer.id)
+    return plain_name(f"{answer.id}#{choice}" if choice else answer.id)
 
 
 class AnswerPlacer:

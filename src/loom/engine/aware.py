@@ -8,7 +8,6 @@ an epoch. What changes from call to call comes after the history.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -16,29 +15,21 @@ from loom.context import Section
 from loom.conversation.agents import PERMISSIONS, Agent
 from loom.conversation.names import flatten
 from loom.errors import ChoiceError
+from loom.stores import Action as Action
 from loom.stores import (
-    STORE_KINDS,
-    UNREADABLE,
     Kin,
     Marks,
     Node,
-    OpenTransaction,
     Path,
     SessionRow,
     Store,
     StoredTree,
-    damage_error,
-    kept_back,
-    marked_in,
-    read_state,
 )
-from loom.stores import Action as Action
 from loom.stores import Pin as Pin
 from loom.stores import Result as Result
 from loom.stores import Stash as Stash
 
 TRACED = 10  # actions that are shown
-_T = TypeVar("_T")
 _UNITS = ((60, 1, "s"), (3600, 60, "m"), (86_400, 3600, "h"), (86_400 * 60, 86_400, "d"))
 
 
@@ -51,24 +42,13 @@ class AgentMemory(Struct, frozen=True):
     actions: dict[str, Action]
 
 
-def _read(kind: str, name: str, data: str, held: type[_T]) -> _T:
-    try:
-        value = read_state(STORE_KINDS, kind, name, data)[0]
-    except UNREADABLE:
-        raise damage_error(f"the {kind} {name}") from None
-    assert isinstance(value, held)
-    return value
-
-
 def memory_of(store: Store, session: int) -> AgentMemory:
-    def read(kind: str, held: type[_T]) -> dict[str, _T]:
-        return {
-            name: _read(kind, name, data, held)
-            for name, data in store.states.all(session, kind).items()
-        }
-
+    states = store.states
     return AgentMemory(
-        read("pin", Pin), read("stash", Stash), read("result", Result), read("action", Action)
+        pins=states.read(session, "pin", Pin),
+        stashes=states.read(session, "stash", Stash),
+        results=states.read(session, "result", Result),
+        actions=states.read(session, "action", Action),
     )
 
 
@@ -200,7 +180,7 @@ def _pinned_text(store: Store, row: SessionRow, name: str) -> str:
     node = store.trees.node(row.tree.key, name)
     if node.message is None:
         return "(purged)"
-    why = kept_from_models(store, row.tree.key, [node]).get(node.seq)
+    why = store.trees.kept_from_models(row.tree.key, [node]).get(node.seq)
     if why:
         return f"({why})"
     return node.message.text
@@ -215,7 +195,7 @@ def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> st
         # it stayed behind when the session was exported alone, so nobody hid it here
         with suppress(ChoiceError):
             nodes.append(store.trees.node(row.tree.key, name))
-    why = kept_from_models(store, row.tree.key, nodes)
+    why = store.trees.kept_from_models(row.tree.key, nodes)
     hidden = [
         f"[{node.short_id}] is {why.get(node.seq, 'purged')}"
         for node in nodes
@@ -224,22 +204,6 @@ def still_shown(store: Store, row: SessionRow, held: Pin | Stash | Result) -> st
     if hidden:
         return f"(no longer shown: {', '.join(hidden)})"
     return held.text
-
-
-def kept_from_models(store: Store, tree: int, nodes: Sequence[Node]) -> dict[int, str]:
-    """Those of these nodes that no model is to see, and why."""
-    if not nodes:
-        return {}
-    with store.database.read() as reader:
-        marked = marked_in(reader, tree)
-        if marked:
-            why = {
-                node.seq: kept_back(Path(OpenTransaction(reader), tree, node), marked)
-                for node in nodes
-            }
-        else:
-            why = {}
-    return {seq: reason for seq, reason in why.items() if reason}
 
 
 def _indent_entry(lead: str, text: str, below: bool = False) -> list[str]:

@@ -44,7 +44,6 @@ from loom.engine.aware import (
     author_of,
     connections,
     header,
-    kept_from_models,
     memory_of,
     memory_text,
     still_shown,
@@ -56,7 +55,7 @@ from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree, make_tree, write_at_end
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict, shorten
-from loom.stores import Digits, Kin, Marks, Node, StoredTree, read_overlay, read_stored, text_at
+from loom.stores import Digits, HandleTarget, Kin, Marks, Node, Overlay, StoredTree, read_stored
 
 INLINE = 1000  # tokens of a result; of more, head and tail are shown
 PINS, STASHES, STASHED = (
@@ -333,7 +332,7 @@ class _Hand:
                 f"node {begin.short_id} is not on the path to {end.short_id}",
                 "→ tree shows which node follows which",
             )
-        overlay = read_overlay(path, tree, self._tree.head.mode, {})
+        overlay = Overlay.read(path, tree, self._tree.head.mode, {})
         text, handles = digest(overlay, begin.depth, f"{self._session.id} {begin.id} {end.id}")
         self._shows |= dict.fromkeys(digest_nodes(overlay, begin.depth))
         self._store.views.keep(self._session.row, handles, self._workspace.now())
@@ -587,7 +586,7 @@ class _Hand:
         all.
         """
         if self._agent.kind == "model":
-            return kept_from_models(self._store, self._tree.stored.row.key, nodes)
+            return self._store.trees.kept_from_models(self._tree.stored.row.key, nodes)
         return {}
 
     def _recall_text(self, handle: str) -> str:
@@ -645,7 +644,7 @@ class _Hand:
         count = gate_counter(None).count_text
         if count(text) <= INLINE:
             return text
-        handle, kept = text_at(f"result {self._session.id}", text, shows)
+        handle, kept = HandleTarget.of_text(f"result {self._session.id}", text, shows)
         self._store.views.keep(self._session.row, [(handle, kept)], self._workspace.now())
         return shrink_text(text, INLINE, count, handle)
 

@@ -9,7 +9,7 @@ from loom.conversation.handles import SAMPLE
 from loom.conversation.names import flatten
 from loom.engine.reading import message_of
 from loom.errors import ChoiceError, shorten
-from loom.stores import HandleTarget, Node, Overlay, names_at, span_at
+from loom.stores import HandleTarget, Node, Overlay
 
 TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
 _LINE = 200  # characters of a message in it
@@ -35,7 +35,9 @@ def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tu
     count = gate_counter(None).count_text
     lines = [(depth, _line(_node_at(overlay, depth))) for depth in shown]
     total = len(path) - start - sum(depth >= start for depth in hidden)
-    whole, all_of_it = span_at(f"branch {place}", _stretches(overlay, start, len(path)))
+    whole, all_of_it = HandleTarget.of_nodes(
+        f"branch {place}", _stretches(overlay, start, len(path))
+    )
     handles: Handles = [(whole, all_of_it)]
     noun = "message" if total == 1 else "messages"
     head = (
@@ -51,7 +53,7 @@ def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tu
     opening, ending = lines[:first], lines[len(lines) - last :]
     begin = opening[-1][0] + 1 if opening else start
     end = ending[0][0] if ending else len(path)
-    middle, between = span_at(f"between {place}", _stretches(overlay, begin, end))
+    middle, between = HandleTarget.of_nodes(f"between {place}", _stretches(overlay, begin, end))
     handles.append((middle, between))
     marker = _marker(total - first - last, middle)
     return "\n".join((head, *_texts(opening), marker, *_texts(ending))), handles
@@ -124,7 +126,7 @@ def _stretches(overlay: Overlay, start: int, stop: int) -> tuple[tuple[str, str]
     """
     edges = sorted(depth for depth in {*overlay.hidden, *overlay.versions} if start <= depth < stop)
     bounds = list(zip([start, *(depth + 1 for depth in edges)], [*edges, stop], strict=True))
-    known = names_at(overlay.path, {place for a, b in bounds if a < b for place in (a, b - 1)})
+    known = overlay.path.names_at({place for a, b in bounds if a < b for place in (a, b - 1)})
     nodes: list[tuple[str, str]] = []
     for a, b in bounds:
         nodes += [(known[a][1], known[b - 1][1])] if a < b else []

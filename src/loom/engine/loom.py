@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from loom.conversation.agents import Agent
 from loom.conversation.checked import check_flag, checks_arguments, refuse_unknown, show_options
 from loom.conversation.message import Message, Tool
+from loom.conversation.names import check_name
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.engine.answers import AnswerOutcome
@@ -38,7 +39,6 @@ from loom.stores import (
     Scope,
     SessionRow,
     Store,
-    check_name,
     export_all,
     export_session,
     folder_beside,

@@ -9,7 +9,7 @@ from loom.context import Handoff, Options, Working
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import in_flight
 from loom.providers.overflow import Overflow
-from loom.stores import Overlay, Path, names_at
+from loom.stores import Overlay, Path
 
 COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
 DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more
@@ -81,7 +81,7 @@ def hidden_names(path: Path, overlay: Overlay) -> str:
     """The nodes of a path that are hidden, and the last one before what is pruned; "" if all is
     shown.
     """
-    names = sorted(name for _, name, _ in names_at(overlay.path, overlay.hidden).values())
+    names = sorted(name for _, name, _ in overlay.path.names_at(overlay.hidden).values())
     if len(overlay.path) < len(path):
         names.append(f"pruned behind {overlay.path.end.id if overlay.path.end else 'nothing'}")
     return to_json(names) if names else ""

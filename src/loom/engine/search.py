@@ -24,7 +24,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.words import find_words
 from loom.errors import ChoiceError, describe, shorten
-from loom.stores import HandleTarget, Node, Overlay, SessionRow, Store, ViewRecord, span_at
+from loom.stores import HandleTarget, Node, Overlay, SessionRow, Store, ViewRecord
 
 LIMIT = 10  # hits, where nobody says how many
 LONGEST = 500  # characters of a query
@@ -114,7 +114,9 @@ def search(
         if read.message is None:  # purged just now
             continue
         # Made as the handle of a marker for this message alone would be.
-        kept.append(span_at("span", ((name, name),), at="" if name == node.id else node.id))
+        kept.append(
+            HandleTarget.of_nodes("span", ((name, name),), at="" if name == node.id else node.id)
+        )
         hits.append(
             Hit(
                 kept[-1][0],

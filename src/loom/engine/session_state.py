@@ -10,28 +10,17 @@ from typing import Any
 from loom.context import Handoff, Policy, Working, find_policy, policies
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
-from loom.errors import ChoiceError
+from loom.conversation.names import check_name
+from loom.errors import ChoiceError, StoreError
 from loom.stores import (
-    REQUEST,
-    STORE_KINDS,
-    UNREADABLE,
     Request,
-    StateKind,
-    StateKinds,
     States,
     StateValues,
-    check_name,
-    decode_stored,
-    is_unnamed,
     read_stored,
 )
 
-STATE_KINDS: StateKinds = {
-    **STORE_KINDS,
-    "working": StateKind(Working, is_unnamed),
-    "handoff": StateKind(Handoff, is_unnamed),
-    "policy": StateKind(str | Policy, is_unnamed),
-}
+# the kinds of state that the store does not know itself, by their types
+STATE_KINDS: dict[str, Any] = {"working": Working, "handoff": Handoff, "policy": str | Policy}
 
 
 class SessionState:
@@ -105,12 +94,12 @@ class SessionState:
         """The last request, if it outlives the object that made it; None if that cannot be read any
         more.
         """
-        data = self._all(REQUEST).get("")
+        data = self._all("request").get("")
         try:
             if data:
-                return decode_stored(data, Request)
+                return read_stored(data, Request, "the last request")
             return None
-        except UNREADABLE:
+        except StoreError:
             return None
 
     def texts(self, kind: str) -> dict[str, str]:
@@ -174,7 +163,7 @@ def limit_values(model: str, tokens: int) -> StateValues:
 
 
 def request_values(request: Request) -> StateValues:
-    return REQUEST, {"": to_json(request)}
+    return "request", {"": to_json(request)}
 
 
 def text_values(kind: str, name: str, text: str) -> StateValues:

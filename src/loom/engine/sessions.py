@@ -40,6 +40,7 @@ from loom.conversation.checked import (
 )
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
+from loom.conversation.names import check_name
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.dialects.document import to_plain_text
 from loom.dialects.input import Answer, parse_answer, parse_call
@@ -106,6 +107,7 @@ from loom.engine.summing import (
     Plan,
     When,
     find_undigested,
+    join_texts,
     make_summary,
     plan,
     with_digests,
@@ -130,11 +132,7 @@ from loom.stores import (
     SessionRow,
     StateValues,
     Usage,
-    check_alive,
-    check_name,
     export_session,
-    join_texts,
-    names_at,
 )
 
 _T = TypeVar("_T")
@@ -603,7 +601,7 @@ class Session:
         )
 
     def _prepare(self, options: Options, details: RequestDetails) -> Context:
-        check_alive(self.row, self.row.status)
+        self.row.check_alive()
         path, style = self._path_to(details.at), self._style(details)
         if path.end is None and not style.buffer:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
@@ -1104,7 +1102,7 @@ class Session:
         """The node that answers the newest call of this id, if there is one yet; an error where no
         message makes the call.
         """
-        check_alive(self.row, self._store.sessions.get(self._workspace.scope, self.id).status)
+        self._store.sessions.get(self._workspace.scope, self.id).check_alive()
         result = None
         for node in reversed(self.path[-LAST_MESSAGES:]):
             message = node.message
@@ -1140,7 +1138,7 @@ class Session:
         """
         overlay = self._overlay(self.path)
         depths = [depth for depth, why in overlay.hidden.items() if why == "excluded"]
-        hidden = {seq for seq, _, _ in names_at(overlay.path, depths).values()}
+        hidden = {seq for seq, _, _ in overlay.path.names_at(depths).values()}
         return self._store.views.recall_shown(
             self.row, self.path, handle, hidden, to_plain_text if plain else to_lines
         )

@@ -31,7 +31,7 @@ import msgspec
 from loom.context import Handoff, Working
 from loom.conversation.canonical import from_json, to_json
 from loom.errors import ChoiceError, StoreError
-from loom.stores import Scope, default_address, folder_beside, open_database
+from loom.stores import Scope, folder_beside, open_database
 
 HANDOFF, DOCUMENT = "handoff.json", "handoff.md"
 CURRENT = "current"
@@ -50,7 +50,7 @@ def default_folder(url: str | None = None) -> Path | None:
     """Where the snapshots of a store stand: next to the file; of one that is not a file, nowhere
     unless the caller says where.
     """
-    database = open_database(url or default_address())
+    database = open_database(url)
     try:
         return folder_beside(database)
     finally:

@@ -2,7 +2,7 @@
 any transaction.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from loom.context import (
 )
 from loom.conversation.message import Conversation, Message, Text, ToolResult
 from loom.engine.reading import ReadingStyle, head_of, message_of
-from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_texts
+from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary
 
 BY_MODEL = "a model"  # whose words a summary has
 MOST = 2000  # messages that are summarized at once; what is left is due again
@@ -120,6 +120,11 @@ def plan(
         ),
         digests=_new_digests(stretch, nodes),
     )
+
+
+def join_texts(summaries: Iterable[Summary]) -> str:
+    """What summaries tell, as one text."""
+    return "\n\n".join(summary.text for summary in summaries)
 
 
 def _find_stretch(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from loom.budget.counting import Counter, gate_counter
 from loom.conversation.identity import node_id
+from loom.conversation.names import plain_name
 from loom.conversation.tree import (
     NO_FLAGS,
     NO_PREFERENCES,
@@ -27,6 +28,7 @@ from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, StoreError, shorten
 from loom.stores import (
     EdgeMark,
+    FlagMark,
     LinkMark,
     MarkData,
     Marks,
@@ -39,8 +41,6 @@ from loom.stores import (
     Store,
     StoredTree,
     damage_error,
-    flags_as_marks,
-    plain,
     read_stored,
 )
 
@@ -66,7 +66,7 @@ class _Coming(Struct, frozen=True):
                 Reference(there.name(source.node, source.tree), source.role, source.tree)
                 for source in node.sources
             )
-        yield from flags_as_marks(node.flags)
+        yield from FlagMark.of_flags(node.flags)
         origin = Origin(
             node.id if node.id != self.id else "",
             node.author,
@@ -154,7 +154,7 @@ def _head(tree: Tree) -> TreeHead:
         model=tree.model,
         carried=tree.carried,
         full_title=tree.title if tree.title != first_line(tree.title) else "",
-        full_id=tree.id if tree.id != plain(tree.id) else "",
+        full_id=tree.id if tree.id != plain_name(tree.id) else "",
     )
 
 
@@ -162,7 +162,7 @@ def _free_name(workspace: Workspace, tree: Tree) -> str:
     """The id of the tree; where another tree that began otherwise has it already, one made from its
     own beginning.
     """
-    name, store = plain(tree.id), workspace.store
+    name, store = plain_name(tree.id), workspace.store
     for stored in store.trees.find_titled(workspace.scope, name):
         roots = {node.id for node in store.trees.children(stored.row.key, None)}
         ours = [coming.id for coming in _coming(tree, name) if not coming.above]
@@ -178,10 +178,10 @@ def _coming(tree: Tree, name: str) -> Iterator[_Coming]:
     ids: dict[str, str] = {}
     taken: set[str] = set()
     for node in tree.nodes:
-        above, generation = ids[node.parent] if node.parent else "", plain(node.generation)
+        above, generation = ids[node.parent] if node.parent else "", plain_name(node.generation)
         identity = node_id(name, above, node.message, generation)
         if identity in taken:
-            generation = plain(node.id)
+            generation = plain_name(node.id)
             identity = node_id(name, above, node.message, generation)
         taken.add(identity)
         ids[node.id] = identity

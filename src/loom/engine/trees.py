@@ -23,7 +23,7 @@ from loom.conversation.checked import (
 )
 from loom.conversation.identity import node_id
 from loom.conversation.message import ROLES, Message, Role, Text
-from loom.conversation.names import flatten
+from loom.conversation.names import check_name, flatten
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.dialects.input import Answer, parse_answer
@@ -49,9 +49,6 @@ from loom.stores import (
     Path,
     SessionRow,
     StoredTree,
-    check_name,
-    meeting,
-    read_overlay,
 )
 
 _T = TypeVar("_T")
@@ -396,14 +393,13 @@ class LoomTree:
         self, session: Session, other: Node, end: Node, how: str, tokens: int | None = None
     ) -> Node:
         tree = self.stored.row
-        with self._store.database.read() as reader:
-            shared = meeting(reader, tree.key, end, other) + 1
+        shared = self._store.trees.count_shared(tree.key, end, other)
         if shared > other.depth:
             raise ChoiceError(
                 f"node {other.short_id} is on the path to {end.short_id} already; name the end of "
                 "another branch"
             )
-        overlay = read_overlay(self._path(other), tree, self.head.mode, session.versions())
+        overlay = Overlay.read(self._path(other), tree, self.head.mode, session.versions())
         place = f"{end.id} {other.id}"
         text, handles = digest(overlay, shared, place, *([tokens] if tokens else []))
         lead = {
@@ -567,7 +563,7 @@ class LoomTree:
         """
         end = self.position(agent) if at is None else self.node(at)
         whole = self._store.trees.path(self.stored.row.key, end)
-        overlay = read_overlay(
+        overlay = Overlay.read(
             whole, self.stored.row, self.head.mode, self._looking(agent).versions()
         )
         entries = [
@@ -762,7 +758,7 @@ class LoomTree:
         if node is None:
             return ""
         whole = self._path(node)
-        live = read_overlay(whole, self.stored.row, "dialogue", {}).path
+        live = Overlay.read(whole, self.stored.row, "dialogue", {}).path
         if len(live) < len(whole):
             return whole[len(live)].short_id
         return ""

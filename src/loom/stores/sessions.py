@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, check_carried
+from loom.conversation.names import check_name, plain_name
 from loom.conversation.system_messages import kind_of
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
@@ -18,7 +19,7 @@ from loom.stores.health.purge import held_by, take_words
 from loom.stores.sql.database import Database, Reader, Row, Writer
 from loom.stores.sql.stored import damage_error, is_garbled, read_each, read_rows, read_stored
 from loom.stores.tree import nodes
-from loom.stores.tree.nodes import MAX_NAME_CHARS, Draft, TreeRow, plain
+from loom.stores.tree.nodes import Draft, TreeRow
 from loom.stores.tree.path import Node, Path, ancestor, is_on_path, meeting
 from loom.stores.tree.together import TAKES_PART, bring_along, join
 
@@ -43,17 +44,6 @@ class Scope(Struct, frozen=True):
             check_name(what, name)
             if not name and what != "agent":
                 raise ChoiceError(f"the {what} must have a name; leave it out for 'default'")
-
-
-def check_name(what: str, name: object) -> str:
-    """A name that both databases can hold, on one line."""
-    if not isinstance(name, str) or plain(name) != name:
-        raise ChoiceError(
-            f"a {what} must be a text of at most {MAX_NAME_CHARS} characters, without line "
-            "breaks or control characters, found "
-            f"{shorten(repr(name))}"
-        )
-    return name
 
 
 class Usage(Struct, frozen=True):
@@ -99,6 +89,14 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     calibration: str
     created: int
     updated: int
+
+    def check_alive(self, status: str | None = None) -> None:
+        """Raise if the session is purged; `status` is what it is by now, where that was read."""
+        if (status or self.status) == "purged":
+            raise ChoiceError(
+                f"session {self.id} was purged; its messages are deleted for good, and nothing can "
+                "be written to it"
+            )
 
 
 _EMPTY = Conversation(messages=())
@@ -174,14 +172,6 @@ def _head(text: str, session: str) -> Conversation:
 
 def _asides(text: str, session: str) -> tuple[Aside, ...]:
     return read_stored(text, tuple[Aside, ...], f"the system messages in session {session}")
-
-
-def check_alive(row: SessionRow, status: str) -> None:
-    if status == "purged":
-        raise ChoiceError(
-            f"session {row.id} was purged; its messages are deleted for good, and nothing can "
-            "be written to it"
-        )
 
 
 def lock_alive(writer: Writer, key: int) -> None:
@@ -300,7 +290,7 @@ class Sessions:
             tree.key,
             scope.agent,
             check_name("title", new.title),
-            plain(new.head.model),
+            plain_name(new.head.model),
             new.status,
             check_name("session's origin", new.origin),
             new.cursor,
@@ -534,7 +524,7 @@ class Sessions:
             new_head = new_model = None
             if head is not None:
                 check_carried(*head.system)
-                new_head, new_model = to_json(head), plain(head.model)
+                new_head, new_model = to_json(head), plain_name(head.model)
             if title is not None:
                 check_name("title", title)
             writer.all(
@@ -776,7 +766,7 @@ def lock(
         row.key,
     )
     if found is None or not purged:
-        check_alive(row, found[2] if found else "purged")
+        row.check_alive(found[2] if found else "purged")
     assert found is not None
     if found[2] == "importing" and not importing:
         raise ChoiceError(

@@ -3,16 +3,26 @@ next to what was said.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
+from loom.conversation.names import check_name
 from loom.conversation.tree import Preferences
 from loom.errors import ChoiceError, shorten
-from loom.stores.sessions import Scope, check_name, lock_alive
+from loom.stores.sessions import Scope, lock_alive
 from loom.stores.sql.database import Database, Reader, Writer
-from loom.stores.sql.stored import read_each, read_preferences, read_rows, read_stored
+from loom.stores.sql.stored import (
+    UNREADABLE,
+    damage_error,
+    read_each,
+    read_preferences,
+    read_rows,
+    read_stored,
+)
+from loom.stores.states import STORE_KINDS, read_state
 
+_T = TypeVar("_T")
 # What each kind of setting holds. The doctor reads them too.
 KINDS = {"agent": Agent, "preferences": Preferences}
 _KEEP_AGAIN = "loom doctor says more, and setting it again repairs it"
@@ -143,6 +153,18 @@ class States:
         """What is kept of this kind, the oldest first."""
         with self._database.read() as reader:
             return states_of(reader, session, kind)
+
+    def read(self, session: int, kind: str, held: type[_T]) -> dict[str, _T]:
+        """What is kept of a kind that the store knows, as values of its type."""
+        made: dict[str, _T] = {}
+        for name, data in self.all(session, kind).items():
+            try:
+                value = read_state(STORE_KINDS, kind, name, data)[0]
+            except UNREADABLE:
+                raise damage_error(f"the {kind} {name}") from None
+            assert isinstance(value, held)
+            made[name] = value
+        return made
 
     def put(self, session: int, kind: str, values: Mapping[str, str | None], now: int) -> None:
         """Keep these values; None takes one away. A session that was purged keeps nothing any

@@ -120,6 +120,11 @@ STORE_KINDS: StateKinds = {
 }
 
 
+def with_own_kinds(own: Mapping[str, Any]) -> StateKinds:
+    """The kinds of the store, and kinds of the rooms above by their types: one state of each."""
+    return {**STORE_KINDS, **{kind: StateKind(held, is_unnamed) for kind, held in own.items()}}
+
+
 def read_state(kinds: StateKinds, kind: str, name: str, data: str) -> tuple[Any, tuple[str, ...]]:
     """What a state holds, and the nodes that it names. Raises ValueError if it is not a state of
     one of these kinds.

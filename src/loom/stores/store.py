@@ -2,14 +2,17 @@
 are needed of it.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from loom.stores.requests import Requests
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
 from loom.stores.snapshots import WrittenSnapshots
-from loom.stores.sql.database import Database, default_address, open_database
+from loom.stores.sql.database import Database, open_database
 from loom.stores.sql.migrate import migrate
 from loom.stores.sql.schema import MIGRATIONS
-from loom.stores.states import StateKinds
+from loom.stores.states import StateKinds, with_own_kinds
 from loom.stores.summaries import Summaries
 from loom.stores.tree.growth import Growth
 from loom.stores.tree.trees import Trees
@@ -17,13 +20,14 @@ from loom.stores.views import Views
 
 
 class Store:
-    """One database, opened and brought to the newest version. `state_kinds` is what its sessions
-    may have at hand.
+    """One database, opened and brought to the newest version.
+
+    `own_states` are the kinds of state that the store does not know itself, by their types.
     """
 
-    def __init__(self, url: str | None, state_kinds: StateKinds) -> None:
-        self.state_kinds = state_kinds
-        self.database: Database = open_database(url or default_address())
+    def __init__(self, url: str | None, own_states: Mapping[str, Any]) -> None:
+        self.state_kinds: StateKinds = with_own_kinds(own_states)
+        self.database: Database = open_database(url)
         try:
             migrate(self.database, MIGRATIONS)
         except BaseException:

@@ -38,6 +38,14 @@ class Summary(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: int = 0
     name: str = ""
 
+    def with_name(self, now: int) -> "Summary":
+        """The same with the name that it gets if it is written at this time."""
+        data = to_json(replace(self, name=""))
+        digest = blake2b(
+            f"{now} {data}".encode(errors="surrogatepass"), digest_size=8, person=b"summary"
+        )
+        return replace(self, name=digest.hexdigest())
+
 
 class Summaries:
     def __init__(self, database: Database) -> None:
@@ -111,7 +119,7 @@ class Summaries:
 
 def put_summary(writer: Writer, row: SessionRow, node: Node, summary: Summary, now: int) -> None:
     """Keep a summary in a transaction that locks the session."""
-    data, name = to_json(replace(summary, name="")), name_of(summary, now)
+    data, name = to_json(replace(summary, name="")), summary.with_name(now).name
     writer.all(_PUT, row.tree.key, node.seq, "summary", name, row.key, row.agent, data, now)
 
 
@@ -140,16 +148,3 @@ def _family(reader: Reader, row: SessionRow) -> list[int]:
     ):
         keys.append(origin)
     return keys
-
-
-def name_of(summary: Summary, now: int) -> str:
-    """What a summary is called that is written at a time."""
-    data = to_json(replace(summary, name=""))
-    return blake2b(
-        f"{now} {data}".encode(errors="surrogatepass"), digest_size=8, person=b"summary"
-    ).hexdigest()
-
-
-def join_texts(summaries: Collection[Summary]) -> str:
-    """What they tell, as one text."""
-    return "\n\n".join(summary.text for summary in summaries)

@@ -13,7 +13,7 @@ from loom.conversation.canonical import to_json
 from loom.conversation.handles import mint, texts_of, to_lines
 from loom.conversation.message import Message
 from loom.errors import ChoiceError, StoreError, shorten
-from loom.stores.sessions import Scope, SessionRow, check_alive, lock_alive
+from loom.stores.sessions import Scope, SessionRow, lock_alive
 from loom.stores.sql.database import Database, Reader, Row, Writer
 from loom.stores.sql.stored import UNREADABLE, damage_error, is_text_damaged, read_stored
 from loom.stores.tree import nodes
@@ -62,15 +62,19 @@ class HandleTarget(Struct, frozen=True, omit_defaults=True):
     minted_at: str = ""
     shows: tuple[str, ...] = ()
 
+    @classmethod
+    def of_nodes(
+        cls, place: str, nodes: Sequence[tuple[str, str]], at: str = ""
+    ) -> "tuple[str, HandleTarget]":
+        """The handle of stretches of nodes at a place, and what is kept under it."""
+        return mint(place, to_json(nodes)), cls(tuple(nodes), at=at, minted_at=place)
 
-def span_at(place: str, nodes: Sequence[tuple[str, str]], at: str = "") -> tuple[str, HandleTarget]:
-    """The handle of stretches of nodes at a place, and what is kept under it."""
-    return mint(place, to_json(nodes)), HandleTarget(tuple(nodes), at=at, minted_at=place)
-
-
-def text_at(place: str, text: str, shows: Sequence[str] = ()) -> tuple[str, HandleTarget]:
-    """The handle of a text that is in no node, and what is kept under it."""
-    return mint(place, text), HandleTarget(text=text, minted_at=place, shows=tuple(shows))
+    @classmethod
+    def of_text(
+        cls, place: str, text: str, shows: Sequence[str] = ()
+    ) -> "tuple[str, HandleTarget]":
+        """The handle of a text that is in no node, and what is kept under it."""
+        return mint(place, text), cls(text=text, minted_at=place, shows=tuple(shows))
 
 
 def names(handle: str, kept: HandleTarget, text: str | None = None) -> bool | None:
@@ -137,7 +141,7 @@ class Views:
         """
         with path.database.read() as reader:
             found = reader.first_row(_STANDING, row.key)
-            check_alive(row, found[0] if found else "purged")
+            row.check_alive(found[0] if found else "purged")
             if reached is None or found is None:
                 return False
             return found[1:] == (reached.epoch, reached.node, reached.seen)

@@ -14,7 +14,6 @@ from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.engine.sessions import ResumePoint, Session
 from loom.errors import ChoiceError
-from loom.stores import check_alive
 
 
 @click.command("resume")
@@ -30,7 +29,7 @@ def resume(where: Where, name: str | None, as_json: bool) -> None:
     """
     with where.open() as loom:
         found = loom.session(_find_session_id(loom, where, name))
-        check_alive(found.row, found.row.status)
+        found.row.check_alive()
         resumed = found.resume()
         view = loom.store.views.read_newest(found.row, found.path)
         epoch = view.epoch.number if view else None

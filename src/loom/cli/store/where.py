@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from loom.engine.loom import Loom
 from loom.errors import StoreError
-from loom.stores import STORE_VARIABLE, default_address, open_database
+from loom.stores import STORE_VARIABLE, open_database
 
 PROJECT_VARIABLE, TENANT_VARIABLE = "LOOM_PROJECT", "LOOM_TENANT"
 
@@ -38,7 +38,7 @@ class Where(Struct, frozen=True):
 
     def absent(self) -> str:
         """The file that the store would be, where there is none yet."""
-        database = open_database(self.store or default_address())
+        database = open_database(self.store)
         try:
             if database.name == "sqlite" and os.path.isabs(database.address):  # and not :memory:
                 os.stat(database.address)

@@ -7,7 +7,8 @@ from loom.context import Policy, add_dropped_note, find_strategy
 from loom.conversation.message import Message
 from loom.conversation.turns import exchanges, newer_half
 from loom.engine.reading import AssembledMessages
-from loom.stores import Summary, join_texts
+from loom.engine.summing import join_texts
+from loom.stores import Summary
 
 
 def find_newer_half(

@@ -67,10 +67,10 @@ from loom.engine.sources import (
     gather,
     keep_shown_map,
 )
-from loom.engine.summing import digests_of
+from loom.engine.summing import digests_of, join_texts
 from loom.engine.views import View, find_reached, restore_view
 from loom.errors import CannotFit
-from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary, join_texts, name_of
+from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
@@ -410,7 +410,7 @@ def _tell_summaries(
         floor = find_newer_half(shown_stretches(found.view, len(found.path)), assembled, policy)
     if asked.overflowed and policy.summary != "cover" and not find_strategy(policy.strategy).climbs:
         note = note_overflow(summaries, assembled, floor)
-        note = replace(note, name=name_of(note, asked.style.now))
+        note = note.with_name(asked.style.now)
         summaries = [note]
     if policy.summary_replaces and summaries:
         floor = max(floor, first_after(assembled, summaries[-1].stop))

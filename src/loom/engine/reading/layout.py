@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from loom.context import Places, Spot
 from loom.conversation.message import Message
 from loom.engine.reading.ranges import Reading
-from loom.stores import Insertion, Node, Overlay, names_at
+from loom.stores import Insertion, Node, Overlay
 
 Write = Callable[[Node], Message]
 Join = Callable[[Message, Message], Message | None]  # None if the two stay separate
@@ -68,7 +68,7 @@ class _Layout:
         in.
         """
         edges = {place for depth in special for place in (depth - 1, depth, depth + 1)}
-        known = names_at(self._overlay.path, edges | {spot.start - 1, spot.start, spot.stop - 1})
+        known = self._overlay.path.names_at(edges | {spot.start - 1, spot.start, spot.stop - 1})
         total = {depth: tokens for depth, (_, _, tokens) in known.items()} | {-1: 0}
         scale = spot.tokens / max(total[spot.stop - 1] - total[spot.start - 1], 1)
 

@@ -15,7 +15,7 @@ from loom.conversation.tree import Reference
 from loom.engine.reading.layout import join_neighbours, lay
 from loom.engine.reading.ranges import Reading, message_of
 from loom.engine.reading.wording import BETWEEN, add_header, as_text, merge
-from loom.stores import Aside, Insertion, Node, Overlay, Path, SessionRow, StoredTree, read_overlay
+from loom.stores import Aside, Insertion, Node, Overlay, Path, SessionRow, StoredTree
 
 Headers = Callable[[Sequence[Node], int], Mapping[int, str]]  # of nodes, as they were at a time
 
@@ -44,7 +44,7 @@ class ReadingStyle(Struct, frozen=True, kw_only=True):
 
     def overlay(self, path: Path) -> Overlay:
         """What is hidden from a path, and what comes in."""
-        return read_overlay(
+        return Overlay.read(
             path, self.tree.row, self.tree.head.mode, self.chosen, self.sources, self.include
         )
 

@@ -13,6 +13,7 @@ from loom.budget.calibration import Calibration
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import is_node_id, is_short_id, match_key, node_id, root_key
 from loom.conversation.message import Conversation, Message
+from loom.conversation.names import plain_name
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.sql.database import GarbledText, Reader, Row
 from loom.stores.sql.stored import UNREADABLE as UNREADABLE
@@ -26,7 +27,6 @@ from loom.stores.transfer.proof import (
     wrong_with_handle,
 )
 from loom.stores.tree import marks, nodes
-from loom.stores.tree.nodes import plain
 from loom.stores.tree.path import OpenTransaction, Path, nodes_by, to_message
 from loom.stores.view_record import ViewRecord, decode_view
 from loom.stores.views import HandleTarget, check_view, digest_of
@@ -188,7 +188,7 @@ def _check_words(row: _NodeRow, message: Message) -> Iterator[Wrong]:
             "its id does not match its content and its place: one of them was changed",
             _AGAIN,
         )
-    if (message.role, plain(message.author)) != (row.role, row.author):
+    if (message.role, plain_name(message.author)) != (row.role, row.author):
         yield (
             f"it is stored as said by {row.role} {row.author!r}, and was said by {message.role} "
             f"{message.author!r}",
@@ -403,7 +403,7 @@ def _session(reader: Reader, row: _SessionRow) -> Iterator[Wrong]:
             "its system text, tools and settings cannot be read",
             _AGAIN,
         )
-    elif plain(head.model) != row.model and row.status != "purged":
+    elif plain_name(head.model) != row.model and row.status != "purged":
         yield (
             f"its model is stored as {row.model!r} and as {head.model!r}",
             f"set it in Python: loom.session({row.id!r}).change(model=…)",

@@ -113,10 +113,11 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-def open_database(url: str) -> Database:
+def open_database(url: str | None = None) -> Database:
     """The database at a path, `sqlite://PATH`, `:memory:` or `postgres://…`. Nothing is made or
     connected to before first use.
     """
+    url = url or default_address()
     scheme, mark, rest = url.partition("://")
     if mark and scheme in ("postgres", "postgresql"):
         try:

@@ -51,7 +51,7 @@ from loom.stores.transfer.lines import is_export as is_export
 from loom.stores.transfer.salvage import LeftOut, Salvage, sound_setting
 from loom.stores.tree import nodes
 from loom.stores.tree.nodes import TreeRow
-from loom.stores.tree.overlay import read_overlay
+from loom.stores.tree.overlay import Overlay
 from loom.stores.tree.path import (
     BY_SEQ,
     CHUNK,
@@ -535,7 +535,7 @@ class _SessionExport(_TreeExport):
         path, tree = Path(OpenTransaction(self._reader), self._tree, self._end), TreeRow(*row[:4])
         overlay = None
         if not is_garbled(row[:4]):
-            overlay = self._or_damaged(read_overlay, path, tree, mode, self._chosen_versions())
+            overlay = self._or_damaged(Overlay.read, path, tree, mode, self._chosen_versions())
         if overlay is None:
             return set()
         read = [

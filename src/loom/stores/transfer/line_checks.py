@@ -12,8 +12,9 @@ from loom.budget.calibration import HIGHEST, LOWEST
 from loom.conversation.canonical import from_json
 from loom.conversation.identity import is_node_id, is_short_id, node_id
 from loom.conversation.message import ROLES
+from loom.conversation.names import check_name
 from loom.errors import ChoiceError, TranscriptError, shorten
-from loom.stores.sessions import Aside, check_name
+from loom.stores.sessions import Aside
 from loom.stores.states import LOCAL, StateKinds, read_state
 from loom.stores.transfer.lines import (
     REFUSED,

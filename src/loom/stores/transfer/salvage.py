@@ -18,10 +18,11 @@ from loom.conversation.agents import Agent
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import is_node_id, is_short_id, node_id
 from loom.conversation.message import ROLES, Conversation
+from loom.conversation.names import check_name, plain_name
 from loom.conversation.tree import TreeHead
 from loom.errors import StoreError, TranscriptError
 from loom.stores import settings
-from loom.stores.sessions import Aside, Status, Usage, check_name
+from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import UNREADABLE, DamagedError, decode_stored
 from loom.stores.states import LOCAL, StateKinds, read_state
@@ -45,7 +46,6 @@ from loom.stores.transfer.proof import (
     spent_on,
     wrong_with_handle,
 )
-from loom.stores.tree.nodes import plain
 from loom.stores.tree.path import to_message
 from loom.stores.views import HandleTarget
 
@@ -178,10 +178,10 @@ class Salvage:
 
     def _text(self, text: Any, what: str) -> str:
         """A text that can be shown, whatever became of it."""
-        if isinstance(text, str) and plain(text) == text:
+        if isinstance(text, str) and plain_name(text) == text:
             return text
         self._left_out.add(what)
-        return plain(str(text))
+        return plain_name(str(text))
 
     # Nodes
 
@@ -212,7 +212,7 @@ class Salvage:
         role: str,
     ) -> str:
         try:
-            if not is_short_id(short_id, name) or plain(generation) != generation:
+            if not is_short_id(short_id, name) or plain_name(generation) != generation:
                 return "its name is not its own"
             if body is None:
                 if is_node_id(name) and role in ROLES:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from loom.conversation.canonical import to_json
 from loom.conversation.handles import is_handle
 from loom.conversation.message import Message
+from loom.conversation.names import plain_name
 from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError, shorten
 from loom.stores import settings
 from loom.stores.sessions import Scope, Usage
@@ -43,7 +44,7 @@ from loom.stores.transfer.proof import (
     wrong_with_handle,
 )
 from loom.stores.tree import marks, nodes
-from loom.stores.tree.nodes import PlannedNode, TreeRow, insert_nodes, plain
+from loom.stores.tree.nodes import PlannedNode, TreeRow, insert_nodes
 from loom.stores.tree.path import is_on_path
 from loom.stores.views import PUT_HANDLE, HandleTarget
 
@@ -191,7 +192,7 @@ class TreeIntake:
             self._tree.key,
             agent,
             line.title,
-            plain(line.head.model),
+            plain_name(line.head.model),
             line.origin,
             to_json(line.head),
             to_json(line.asides),

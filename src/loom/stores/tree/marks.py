@@ -57,6 +57,15 @@ class FlagMark(Struct, frozen=True, omit_defaults=True):
         ):
             check_fields(self)
 
+    @classmethod
+    def of_flags(cls, flags: Flags) -> "list[FlagMark]":
+        """The flags of a tree that comes from elsewhere, as they are written here."""
+        return [
+            cls(flag, getattr(flags, flag), flags.label if flag == "bookmarked" else "")
+            for flag in get_args(Flag)
+            if getattr(flags, flag) or (flag == "bookmarked" and flags.label)
+        ]
+
 
 class LinkMark(Struct, frozen=True, omit_defaults=True):
     """A link that was made or taken back."""
@@ -234,12 +243,3 @@ def write_marks(
 def kind_of(data: MarkData) -> str:
     """As what kind of record a thing is written down."""
     return next((kind for kind, held in KINDS.items() if held is type(data)), "sources")
-
-
-def flags_as_marks(flags: Flags) -> list[FlagMark]:
-    """The flags of a tree that comes from elsewhere, as they are written here."""
-    return [
-        FlagMark(flag, getattr(flags, flag), flags.label if flag == "bookmarked" else "")
-        for flag in get_args(Flag)
-        if getattr(flags, flag) or (flag == "bookmarked" and flags.label)
-    ]

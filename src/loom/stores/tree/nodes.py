@@ -3,32 +3,18 @@
 from collections.abc import Iterator, Sequence, Set
 from hashlib import blake2b
 from itertools import chain, islice
-from unicodedata import category
 
 from msgspec import Struct
 
 from loom.conversation.canonical import to_json
 from loom.conversation.identity import VERSION, lost_key, match_key, node_id, root_key, short_ids
 from loom.conversation.message import Message, check_carried
-from loom.conversation.names import is_one_line
+from loom.conversation.names import is_one_line, plain_name
 from loom.conversation.system_messages import SYSTEM_ROLES, kind_of
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores.sql.database import Reader, Row, Writer
 from loom.stores.sql.stored import damage_error
 from loom.stores.tree.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
-
-MAX_NAME_CHARS = 200
-# controls, halves of pairs, breaks of lines; joiners are letters to many scripts
-_NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")
-
-
-def plain(name: str) -> str:
-    """A name as both databases can hold it, for people who look; the exact one is inside the JSON
-    next to it.
-    """
-    return "".join(
-        "\ufffd" if category(letter) in _NO_LETTERS else letter for letter in name[:MAX_NAME_CHARS]
-    )
 
 
 class Draft(Struct, frozen=True):
@@ -292,7 +278,7 @@ def _make_row(tree: int, node: Node, key: str) -> tuple[Row, str]:
         return _row(tree, node, None, "", key), key
     check_carried(node.message)
     key = match_key(key, node.message)
-    return _row(tree, node, to_json(node.message), plain(node.message.author), key), key
+    return _row(tree, node, to_json(node.message), plain_name(node.message.author), key), key
 
 
 _BEHIND = f"SELECT {_BODILESS}, n.known FROM {nodes_by('id')}"

@@ -13,11 +13,7 @@ from loom.stores.sql.database import Reader
 from loom.stores.tree import nodes
 from loom.stores.tree.marks import FlagMark, Marks, read_mark, sum_marks
 from loom.stores.tree.nodes import TreeRow
-from loom.stores.tree.path import TREE, Node, OpenTransaction, Path
-
-MAX_SINGLE_LOOKUPS = (
-    24  # places on a path that are looked up one by one; for more the path is walked
-)
+from loom.stores.tree.path import Node, OpenTransaction, Path
 
 
 class Insertion(Struct, frozen=True):
@@ -63,6 +59,57 @@ class Overlay(Struct, frozen=True, kw_only=True):
             for several in by_depth.values():
                 yield from several
 
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        tree: TreeRow,
+        mode: Mode,
+        chosen: Mapping[str, str],
+        sources: Sequence[Reference] = (),
+        include: Collection[str] = (),
+    ) -> "Overlay":
+        """The overlay of a path. `chosen` says which version replaces which node, `sources` what the
+        next node is made from.
+
+        `include` names annotations that this request reads.
+        """
+        with path.database.read() as reader:
+            marked = marked_in(reader, path.tree)
+            if path.end is None or not (marked or sources):
+                return cls(path=path)
+            path, pruned = _until_pruned(path, marked.values())
+            if path.end is None:
+                return Overlay(
+                    path=path, notes=(f"from node {pruned} on, all of the path is pruned",)
+                )
+            if pruned:
+                notes = [f"the path is read up to the node before {pruned}, which is pruned"]
+            else:
+                notes = []
+            on = _on_path(path, marked.values())
+            hidden = {mark.depth: why for mark in on if (why := _why_hidden(mark, include))}
+            made = _Sources(reader, tree, path, hidden, marked, notes)
+            for mark in sorted(on, key=lambda mark: mark.depth):
+                if mark.depth not in hidden:
+                    made.take(mark.marks.sources, mark.depth)
+            made.take(sources, len(path))
+            pins = path.nodes(
+                [mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden]
+            )
+            overlay = cls(
+                path=path,
+                hidden=hidden,
+                before=made.before,
+                after=_annotations(path, marked.values(), include),
+                instructions=tuple(made.instructions),
+                pins=tuple(pins),
+                notes=tuple(notes),
+            )
+            if mode == "buffer":
+                return _with_versions(overlay, marked.values(), chosen)
+            return overlay
+
 
 class _MarkedNode(Struct, frozen=True):
     seq: int
@@ -71,54 +118,6 @@ class _MarkedNode(Struct, frozen=True):
     parent: int | None
     marks: Marks
     withdrawn: bool = False  # a remark that was read, until somebody excluded it
-
-
-def read_overlay(
-    path: Path,
-    tree: TreeRow,
-    mode: Mode,
-    chosen: Mapping[str, str],
-    sources: Sequence[Reference] = (),
-    include: Collection[str] = (),
-) -> Overlay:
-    """The overlay of a path. `chosen` says which version replaces which node, `sources` what the
-    next node is made from.
-
-    `include` names annotations that this request reads.
-    """
-    with path.database.read() as reader:
-        marked = marked_in(reader, path.tree)
-        if path.end is None or not (marked or sources):
-            return Overlay(path=path)
-        path, pruned = _until_pruned(path, marked.values())
-        if path.end is None:
-            return Overlay(path=path, notes=(f"from node {pruned} on, all of the path is pruned",))
-        if pruned:
-            notes = [f"the path is read up to the node before {pruned}, which is pruned"]
-        else:
-            notes = []
-        on = _on_path(path, marked.values())
-        hidden = {mark.depth: why for mark in on if (why := _why_hidden(mark, include))}
-        made = _Sources(reader, tree, path, hidden, marked, notes)
-        for mark in sorted(on, key=lambda mark: mark.depth):
-            if mark.depth not in hidden:
-                made.take(mark.marks.sources, mark.depth)
-        made.take(sources, len(path))
-        pins = path.nodes(
-            [mark.seq for mark in on if mark.marks.flags.pinned and mark.depth not in hidden]
-        )
-        overlay = Overlay(
-            path=path,
-            hidden=hidden,
-            before=made.before,
-            after=_annotations(path, marked.values(), include),
-            instructions=tuple(made.instructions),
-            pins=tuple(pins),
-            notes=tuple(notes),
-        )
-        if mode == "buffer":
-            return _with_versions(overlay, marked.values(), chosen)
-        return overlay
 
 
 def _why_hidden(mark: _MarkedNode, include: Collection[str]) -> str:
@@ -199,7 +198,7 @@ def _until_pruned(path: Path, marked: Iterable[_MarkedNode]) -> tuple[Path, str]
 def _on_path(path: Path, marked: Iterable[_MarkedNode]) -> list[_MarkedNode]:
     """Those of the nodes that stand on the path."""
     found = list(marked)
-    at = names_at(path, {mark.depth for mark in found})
+    at = path.names_at({mark.depth for mark in found})
     return [mark for mark in found if mark.depth in at and at[mark.depth][0] == mark.seq]
 
 
@@ -213,7 +212,7 @@ def _annotations(
         if mark.marks.edge_mark.edge == "annotation" and _is_included(mark, include)
     ]
     wanted = [mark for mark in wanted if not (mark.marks.flags.excluded or mark.marks.flags.pruned)]
-    at = names_at(path, {mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
+    at = path.names_at({mark.depth - 1 for mark in wanted} | {mark.depth for mark in wanted})
     after: dict[int, list[Insertion]] = {}
     if wanted:
         read = {node.seq: node for node in path.nodes([mark.seq for mark in wanted])}
@@ -261,7 +260,7 @@ def _standing_versions(
     versions = {mark.id: mark for mark in marked if mark.marks.edge_mark.edge == "version"}
     live = _live_versions(versions)
     standing: dict[int, _MarkedNode] = {}
-    for depth, (_, name, _) in names_at(path, {mark.depth for mark in versions.values()}).items():
+    for depth, (_, name, _) in path.names_at({mark.depth for mark in versions.values()}).items():
         of_node = live.get(name, {})
         if of_node and chosen.get(name) != name:
             standing[depth] = of_node.get(chosen.get(name, ""), list(of_node.values())[-1])
@@ -347,27 +346,3 @@ class _Sources:
 
 
 _TREE_KEY = "SELECT key FROM trees WHERE tenant = $1 AND project = $2 AND id = $3"
-
-
-def names_at(path: Path, depths: Collection[int]) -> dict[int, tuple[int, str, int]]:
-    """Which nodes stand at these places of a path: name here, id, and tokens up to there. Places
-    past its end are left out.
-    """
-    wanted = {depth for depth in depths if 0 <= depth < len(path)}
-    if not wanted or path.end is None:
-        return {}
-    if len(wanted) <= MAX_SINGLE_LOOKUPS:
-        read = [path[depth] for depth in wanted]
-        return {node.depth: (node.seq, node.id, node.total) for node in read}
-    with path.database.read() as reader:
-        walked = reader.all(_WALK, path.tree, path.end.seq, min(wanted))
-    return {depth: (seq, name, total) for seq, name, depth, total in walked if depth in wanted}
-
-
-_WALK = f"""WITH RECURSIVE w (tree, seq, id, parent, depth, total) AS (
-        SELECT * FROM (SELECT tree, seq, id, parent, depth, total FROM nodes
-        WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
-        UNION ALL
-        SELECT n.tree, n.seq, n.id, n.parent, n.depth, n.total FROM w CROSS JOIN nodes n
-        WHERE n.tree = w.tree AND n.seq = w.parent AND n.depth < w.depth AND w.depth > $3)
-    SELECT seq, id, depth, total FROM w"""

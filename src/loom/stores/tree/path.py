@@ -13,7 +13,7 @@ tree along (`n.tree = w.tree`). Without statistics it takes a node for many, so 
 at one, `LIMIT 1` says so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Protocol, overload
 
@@ -23,6 +23,8 @@ from loom.conversation.message import Message
 from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import UNREADABLE, damage_error, decode_stored
 
+# places on a path that are looked up one by one; for more the path is walked
+MAX_SINGLE_LOOKUPS = 24
 CHUNK = 1000  # nodes read at once when a whole path is read
 COLUMNS = (
     "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, "
@@ -127,6 +129,20 @@ class Path:
     def until(self, length: int) -> "Path":
         """The beginning of this path, of this many nodes."""
         return Path(self.database, self.tree, self[length - 1] if length else None)
+
+    def names_at(self, depths: Collection[int]) -> dict[int, tuple[int, str, int]]:
+        """Which nodes stand at these places: short name, id, and tokens up to there. Places past
+        its end are left out.
+        """
+        wanted = {depth for depth in depths if 0 <= depth < len(self)}
+        if not wanted or self.end is None:
+            return {}
+        if len(wanted) <= MAX_SINGLE_LOOKUPS:
+            read = [self[depth] for depth in wanted]
+            return {node.depth: (node.seq, node.id, node.total) for node in read}
+        with self.database.read() as reader:
+            walked = reader.all(_WALK, self.tree, self.end.seq, min(wanted))
+        return {depth: (seq, name, total) for seq, name, depth, total in walked if depth in wanted}
 
     @contextmanager
     def snapshot(self) -> "Iterator[Path]":
@@ -447,3 +463,12 @@ def meeting(reader: Reader, tree: int, one: Node, other: Node) -> int:
         else:
             high = middle - 1
     return low
+
+
+_WALK = f"""WITH RECURSIVE w (tree, seq, id, parent, depth, total) AS (
+        SELECT * FROM (SELECT tree, seq, id, parent, depth, total FROM nodes
+        WHERE tree = {TREE} AND seq = $2 LIMIT 1) f
+        UNION ALL
+        SELECT n.tree, n.seq, n.id, n.parent, n.depth, n.total FROM w CROSS JOIN nodes n
+        WHERE n.tree = w.tree AND n.seq = w.parent AND n.depth < w.depth AND w.depth > $3)
+    SELECT seq, id, depth, total FROM w"""

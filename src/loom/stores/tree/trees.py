@@ -10,17 +10,28 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
+from loom.conversation.names import check_name
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, shorten
-from loom.stores.sessions import Scope, check_name
+from loom.stores.sessions import Scope
 from loom.stores.sql.database import Database, Reader, Row
 from loom.stores.sql.stored import damage_error, read_each, read_head, read_rows, read_stored
 from loom.stores.tree import nodes
 from loom.stores.tree.marks import EdgeMark, Mark, Marks, marks_in, marks_of, sum_marks
 from loom.stores.tree.nodes import TreeRow
 from loom.stores.tree.overlay import kept_back, marked_in
-from loom.stores.tree.path import BY_SEQ, OF_N, TREE, Node, OpenTransaction, Path, nodes_by, to_node
+from loom.stores.tree.path import (
+    BY_SEQ,
+    OF_N,
+    TREE,
+    Node,
+    OpenTransaction,
+    Path,
+    meeting,
+    nodes_by,
+    to_node,
+)
 
 _COLUMNS = "t.key, t.tenant, t.project, t.id, t.title, t.data, t.created"
 _SCOPED = """t.tenant = $1 AND t.project = $2
@@ -316,6 +327,25 @@ class Trees:
         silent = sum(hanging[parent] == count for parent, count in Counter(above).items())
         answered = sum(seq in hanging for seq, _ in beside)
         return count, count - len(beside) - (parents - silent - answered)
+
+    def count_shared(self, tree: int, one: Node, other: Node) -> int:
+        """How many nodes the paths to two nodes share."""
+        with self._database.read() as reader:
+            return meeting(reader, tree, one, other) + 1
+
+    def kept_from_models(self, tree: int, nodes: Sequence[Node]) -> dict[int, str]:
+        """Those of these nodes that no model is to see, and why."""
+        if not nodes:
+            return {}
+        with self._database.read() as reader:
+            marked = marked_in(reader, tree)
+            if not marked:
+                return {}
+            why = {
+                node.seq: kept_back(Path(OpenTransaction(reader), tree, node), marked)
+                for node in nodes
+            }
+        return {seq: reason for seq, reason in why.items() if reason}
 
     def search(
         self, tree: int, wanted: Sequence[str], limit: int, model: bool = False
