@@ -7,7 +7,6 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from loom.budget.counting import Counter
 from loom.context.handles import Archive
 from loom.context.history.outlook import Outlook
 from loom.context.history.places import Places, Stretch
@@ -117,13 +116,15 @@ class Continuation(Struct, frozen=True, kw_only=True):
     reason: EpochReason = ALONE  # why the epoch began, or that it goes on
     returns: Returns | None = None
 
-    def left_out(self, best: Counter, own: Counter) -> tuple[tuple[int, int, Stretch], ...]:
+    def left_out(
+        self, best: Callable[[Message], int], own: Callable[[Message], int]
+    ) -> tuple[tuple[int, int, Stretch], ...]:
         """Where each stretch that was left out begins and ends, and what is known of it: its tokens
         by the best counter and by the policy's own.
         """
         places, history = self.places, self.history
         tokens = places.costs(history, best)
-        own_tokens = places.costs(history, own, own is not best)
+        own_tokens = places.costs(history, own, own != best)
         begins = {span.start for span in exchanges(history)}
         made: list[tuple[int, int, Stretch]] = []
         for piece in self.pieces:

@@ -77,12 +77,14 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def costs(self) -> list[int]:
         """What each message takes, by the best counter."""
-        return self.places.costs(self.history, self.counter)
+        return self.places.costs(self.history, self.counter.count_message)
 
     @cached_property
     def own_costs(self) -> list[int]:
         """What each message takes, by the policy's own counter."""
-        return self.places.costs(self.history, self.own, own=not self.has_best_counter)
+        return self.places.costs(
+            self.history, self.own.count_message, own=not self.has_best_counter
+        )
 
     @cached_property
     def _starts(self) -> Sequence[int]:

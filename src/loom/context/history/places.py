@@ -2,12 +2,11 @@
 the rest is one spot each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
 
-from loom.budget.counting import Counter
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span
 
@@ -111,11 +110,13 @@ class Places(Struct, frozen=True):
             - sum(place in self.hidden for place in range(spot.start, spot.stop))
         )
 
-    def costs(self, history: Sequence[Message], counter: Counter, own: bool = False) -> list[int]:
+    def costs(
+        self, history: Sequence[Message], count: Callable[[Message], int], own: bool = False
+    ) -> list[int]:
         """What each message takes; a stretch that was not read takes what is known of it, by the
         policy's `own` counter or the best.
         """
-        counted = [counter.count_message(message) for message in history]
+        counted = list(map(count, history))
         for index, spot in enumerate(self.spots):
             if spot.unread:
                 if own and spot.stretch:

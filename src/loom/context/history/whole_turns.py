@@ -120,7 +120,7 @@ def _windows_by(
     counter: Counter, fitting: Fitting, ranked: RankedUnits, points: set[int]
 ) -> list[int]:
     """The same by one counter; `points` are units that have to be in."""
-    costs = fitting.places.costs(fitting.history, counter)
+    costs = fitting.places.costs(fitting.history, counter.count_message)
     weights = [sum(costs[span.start : span.stop]) for span in ranked.spans]
     marker = counter.count_message(longest_marker(fitting)) + MARKER_FRAME
     used = sum(weights[n] for n in points) + (len(points) + 2) * marker

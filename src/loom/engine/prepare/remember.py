@@ -38,7 +38,8 @@ def remember(
     if view is None:
         places = [found.places.span(piece.span) for piece in found.pieces]
         positions = tuple((place.start, place.stop) for place in places)
-        left = found.left_out(*counters(options, model))
+        best, own = counters(options, model)
+        left = found.left_out(best.count_message, own.count_message)
         view = View(
             epoch=epoch,
             ranges=reading.ranges,

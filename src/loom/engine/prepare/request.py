@@ -471,7 +471,9 @@ def _forget_dropped(
     """
     if not _tells_of_dropped(full):
         return context, reading
-    less = read_less(reading, context.continuation.left_out(*counters(full, found.model)))
+    best, own = counters(full, found.model)
+    left_out = context.continuation.left_out(best.count_message, own.count_message)
+    less = read_less(reading, left_out)
     if len(less.messages) == len(reading.messages):
         return context, reading
     assembled = assemble(asked.style, less, found.overlay, asked.style.now, full.policy.merge)
