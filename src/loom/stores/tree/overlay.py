@@ -69,8 +69,8 @@ class Overlay(Struct, frozen=True, kw_only=True):
         sources: Sequence[Reference] = (),
         include: Collection[str] = (),
     ) -> "Overlay":
-        """The overlay of a path. `chosen` says which version replaces which node, `sources` what the
-        next node is made from.
+        """The overlay of a path. `chosen` says which version replaces which node, `sources` what
+        the next node is made from.
 
         `include` names annotations that this request reads.
         """
