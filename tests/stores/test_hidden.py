@@ -110,7 +110,7 @@ def test_the_handle_of_one_hidden_message_tells_a_model_nothing(loom: Loom) -> N
         assert result.error
         assert "is now excluded and stays hidden" in words(result)
         assert SECRET in session.recall(handle)
-    assert "Nothing that you no longer see" in words(
+    assert "No message that you no longer see" in words(
         ask(session, "search_context", query="combination heddle")
     )
     tree.exclude(node.id, on=False)
