@@ -72,6 +72,7 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     assert sorted(epoch) == [
         "given_up",
         "head_hash",
+        "input_window",
         "number",
         "pieces",
         "pins",

@@ -522,6 +522,7 @@ def _continuation(parts: _Parts) -> Continuation:
         is_continued=selected.is_continued,
         reason=selected.reason,
         returns=selected.returns,
+        input_window=selected.input_window,
     )
 
 

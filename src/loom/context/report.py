@@ -115,6 +115,7 @@ class Continuation(Struct, frozen=True, kw_only=True):
     is_continued: bool = False  # the request only grew at its end
     reason: EpochReason = ALONE  # why the epoch began, or that it goes on
     returns: Returns | None = None
+    input_window: int = 0  # what requests could take when the epoch began
 
     def left_out(
         self, best: Callable[[Message], int], own: Callable[[Message], int]

@@ -135,6 +135,7 @@ def _record_epoch(epoch: Epoch) -> EpochRecord:
         pins=epoch.pins,
         given_up=epoch.given_up,
         widened=epoch.widened,
+        input_window=epoch.input_window,
     )
 
 
@@ -149,6 +150,7 @@ def _epoch(record: EpochRecord, stored: StoredView) -> Epoch:
         pins=record.pins,
         given_up=record.given_up,
         widened=record.widened,
+        input_window=record.input_window,
     )
 
 

@@ -57,6 +57,7 @@ class EpochRecord(Struct, frozen=True, kw_only=True):
     pins: tuple[int, ...] = ()
     given_up: tuple[int, ...] = ()
     widened: dict[str, int] = {}
+    input_window: int = 0
 
 
 class StretchRecord(Struct, frozen=True):

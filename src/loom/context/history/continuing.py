@@ -38,6 +38,16 @@ def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
     return None
 
 
+def find_growth(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
+    """That the window is so much larger than when the epoch began that another one should begin,
+    which nothing of the last one stands in.
+    """
+    if not epoch.has_outgrown(fitting.input_window):
+        return None
+    figures = {"before": epoch.input_window, "now": fitting.input_window}
+    return EpochEnds(EpochReason("larger_window", figures), 0)
+
+
 def _is_history_same(fitting: Fitting, epoch: Epoch) -> bool:
     """Whether the history is what it was. Where that is not at hand, its hash is."""
     before = fitting.history[: epoch.seen]

@@ -4,6 +4,7 @@ Rules of this file:
 - Summaries stand first. Covers of the last epoch stand as they stood. What is left out after them
   gets one more cover.
 - Once all of them take too much, they become one.
+- An epoch that nothing of another one stands in is filled up to the policy's `refill`.
 - Covers give way to what must be in, and to the newest exchange.
 """
 
@@ -197,6 +198,8 @@ def _beside_covers(fitting: Fitting, covers: _Covers) -> Fitting:
     share = 1.0
     if not covers.once:
         verbatim = max(verbatim_tokens(fitting), _tokens_above_floor(fitting))
+        if not covers.before:  # no provider has any of it yet, so it may be as full as an epoch can
+            verbatim = max(verbatim, int(fitting.room * fitting.policy.refill) - covers.tokens)
         share = min(1.0, verbatim / max(room, 1))
     return replace(_without_covers(fitting, covers), room=room, refill=share)
 

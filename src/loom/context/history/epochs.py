@@ -20,6 +20,9 @@ from loom.conversation.handles import to_lines
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
+# times as large as when an epoch began a window must be for what was left out to return
+GROWN_WINDOW = 1.5
+
 
 class Epoch(Struct, frozen=True, kw_only=True):
     """What must be known of the last request to go on from it: its pieces, and that history has not
@@ -42,6 +45,16 @@ class Epoch(Struct, frozen=True, kw_only=True):
     # zones of the system text that have some of what was free when it began
     widened: dict[str, int] = {}
     summaries: tuple[SummarySpan, ...] = ()  # those that there are, for the epoch that may begin
+    # tokens that requests could take when it began; 0 if that is not known
+    input_window: int = 0
+
+    def has_outgrown(self, input_window: int) -> bool:
+        """Whether a window is so much larger than when the epoch began that what was left out or
+        shrunk may return.
+        """
+        if not 0 < self.input_window * GROWN_WINDOW <= input_window:
+            return False
+        return any(not piece.is_whole for piece in self.pieces)
 
     @classmethod
     def of(cls, report: Report) -> "Epoch":
@@ -58,6 +71,7 @@ class Epoch(Struct, frozen=True, kw_only=True):
             archive=found.archive,
             given_up=found.given_up,
             widened=found.widened,
+            input_window=found.input_window,
         )
 
     def for_store(self) -> "Epoch":
@@ -93,6 +107,8 @@ class Selection(Struct, frozen=True):
     renewed: bool = False
     rho: float | None = None  # by which a ladder was climbed, as it is now
     returns: Returns | None = None
+    # what requests could take when the epoch began; 0 under a ladder, which is climbed each time
+    input_window: int = 0
 
 
 class Renewal(Struct, frozen=True):

@@ -71,6 +71,11 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
         return seed_counter(self.policy.counter)
 
     @property
+    def input_window(self) -> int:
+        """What a request may take of the window."""
+        return self.window - self.reserved_output
+
+    @property
     def has_best_counter(self) -> bool:
         return self.policy.counter == "best"
 

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from loom.context.history.climb import climb
-from loom.context.history.continuing import expect, find_change, find_end, weigh_new_epoch
+from loom.context.history.continuing import (
+    expect,
+    find_change,
+    find_end,
+    find_growth,
+    weigh_new_epoch,
+)
 from loom.context.history.covering import choose, find_newest
 from loom.context.history.epochs import Epoch, EpochEnds, Renewal, Selection
 from loom.context.history.filling import leave_room_to_grow, returns_of
@@ -37,7 +43,13 @@ def rank_and_gate(fitting: Fitting, previous: Epoch | Renewal | None) -> Selecti
     """
     match previous:
         case None:
-            return Selection(choose(fitting), 0, ALONE, expect(fitting))
+            return Selection(
+                choose(fitting),
+                0,
+                ALONE,
+                expect(fitting),
+                input_window=fitting.input_window,
+            )
         case Renewal():
             return _begin(fitting, previous)
         case Epoch():
@@ -56,14 +68,24 @@ def _begin(fitting: Fitting, renewal: Renewal) -> Selection:
     returns = None
     if up_to_last_cover(renewal.before):
         returns = returns_of(fitted.pieces, fitting)
-    return Selection(fitted, renewal.number, renewal.reason, expect(fitting), returns=returns)
+    return Selection(
+        fitted,
+        renewal.number,
+        renewal.reason,
+        expect(fitting),
+        returns=returns,
+        input_window=fitting.input_window,
+    )
 
 
 def _go_on(fitting: Fitting, epoch: Epoch) -> Selection | EpochEnds:
     """What the last request showed, and what is new."""
-    change = find_change(fitting, epoch)
-    if change:
-        return change
+    change, growth = find_change(fitting, epoch), find_growth(fitting, epoch)
+    if change and growth:
+        return replace(change, solid=growth.solid)
+    end = change or growth
+    if end:
+        return end
     shown = revive(fitting, epoch.pieces)
     new = range(shown[-1].span.stop, len(fitting.history))
     pieces = [*shown, *(keep(fitting, Span(n, n + 1), "new in this epoch") for n in new)]
@@ -80,5 +102,6 @@ def _go_on(fitting: Fitting, epoch: Epoch) -> Selection | EpochEnds:
         CONTINUED,
         outlook,
         is_continued=True,
+        input_window=epoch.input_window,
         returns=returns_of(shown, fitting),
     )

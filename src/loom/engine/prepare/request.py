@@ -146,6 +146,8 @@ def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
     with asked.path.snapshot() as now:
         found = _find(asked, now)
         ends = _why_it_ends(asked, found)
+        if ends and found.view and found.view.epoch.has_outgrown(found.usable):
+            ends = replace(ends, solid=0)
         reading = None
         if found.view and ends is None:
             reading = _read_more(found)
