@@ -81,8 +81,11 @@ class Context(Struct, frozen=True):
 
     def render(self, name: str) -> Any:
         """The request in the dialect of this name."""
-        dialect(name)
-        return getattr(self, name)()
+        if name == "anthropic":
+            return self.anthropic()
+        if name == "document":
+            return self.document()
+        return self._render(name)
 
     def recall(self, handle: str) -> str:
         """What was left out under this handle: the text of a part, or messages as canonical JSON

@@ -19,8 +19,8 @@ from loom.errors import ChoiceError, describe
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
-Wire = Literal["openai", "responses", "anthropic"]
-WIRE_NAMES: tuple[Wire, ...] = get_args(Wire)
+# Of the dialects that providers accept. A test compares them with `DIALECTS`, a room above.
+WIRE_NAMES = ("openai", "responses", "anthropic")
 
 
 class Carried(Struct, frozen=True, omit_defaults=True):

@@ -16,3 +16,20 @@ def dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         raise ChoiceError(f"unknown dialect {name!r}; choose one of {', '.join(DIALECTS)}")
     return DIALECTS[name]
+
+
+def dialect_of_model(model: str) -> str:
+    """The dialect that the API of a model speaks; the most common one for a name that says
+    nothing.
+    """
+    lowered = model.lower()
+    return next(
+        (each.name for each in WIRES if any(word in lowered for word in each.model_words)),
+        openai.NAME,
+    )
+
+
+def dialect_choices() -> str:
+    """The names of all dialects, for a sentence."""
+    *names, last = DIALECTS
+    return f"{', '.join(names)} or {last}"

@@ -1,7 +1,8 @@
 """What a request says besides its messages, carried from one wire to another by name.
 
 A setting is kept as its own wire spells it. A row below names the same setting on each wire; what
-has no row, or no name on the target, is reported as lost.
+has no row, or no name on the target, is reported as lost. So is every setting from or to a wire
+that has no column.
 """
 
 from typing import Any
@@ -35,23 +36,26 @@ def translate_settings(
     """The settings as `target` names them, and the form in which its own were spelt."""
     if settings is None or settings.wire == target:
         return carried_fields(settings, target), carried_form(settings, target)
-    if settings.wire not in _COLUMN:
-        return {}, ()
     left = carried_fields(settings, settings.wire)
     wire: Json = {}
-    for row in SAME:
-        source, goal = row[_COLUMN[settings.wire]], row[_COLUMN[target]]
-        if source and goal and (value := _take(left, source)) is not None:
-            _put(wire, goal, value)
-    _translate_stop(left, wire, settings.wire, target)
-    _translate_choice(left, wire, settings.wire, target)
-    _translate_format(left, wire, settings.wire, target)
+    if settings.wire in _COLUMN and target in _COLUMN:
+        _translate_rows(left, wire, settings.wire, target)
+        _translate_stop(left, wire, settings.wire, target)
+        _translate_choice(left, wire, settings.wire, target)
+        _translate_format(left, wire, settings.wire, target)
     losses += [
         Loss(key, f"the setting {key}")
         for key, value in left.items()
         if value not in (None, [], {})
     ]
     return wire, ()
+
+
+def _translate_rows(left: Json, wire: Json, source: str, target: str) -> None:
+    for row in SAME:
+        name, goal = row[_COLUMN[source]], row[_COLUMN[target]]
+        if name and goal and (value := _take(left, name)) is not None:
+            _put(wire, goal, value)
 
 
 def thinking_tokens(settings: Carried | None) -> int:

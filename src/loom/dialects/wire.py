@@ -24,6 +24,8 @@ from loom.errors import WireError
 
 Json = dict[str, Any]
 Level = Literal["error", "warning"]
+# By the name of a field: the rule that it breaks, and whether only when it is empty.
+AnswerFields = Mapping[str, tuple[str, bool]]
 # What one value of a list became: messages; or parts of a message that the model wrote, which the
 # next value may continue with.
 Parsed = tuple[Message, ...] | list[Part]
@@ -106,6 +108,14 @@ class Dialect(Struct, frozen=True, kw_only=True):
     check_messages: Callable[[Iterable[Any]], Iterator[Finding]]
     messages_key: str
     rules: Mapping[str, WireRule]
+    # Words in the names of the models that this API serves.
+    model_words: tuple[str, ...] = ()
+    # What only answers have: fields of a message, and of its parts.
+    answer_fields: AnswerFields = {}
+    answer_part_fields: AnswerFields = {}
+    # By the type of a part: forms that this wire refuses, though they were read from its own JSON.
+    # Without them the part is written as the wire demands.
+    refused_forms: Mapping[str, frozenset[str]] = {}
 
 
 def finder(rules: Mapping[str, WireRule]) -> Callable[[str, str, str], Finding]:

@@ -22,6 +22,7 @@ from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
 from loom.context import Context, Policy, RequestOptions, check_options
 from loom.context import weave as weave_request
+from loom.dialects import dialect_of_model
 from loom.engine.sources import draw_single_map, read_project
 from loom.errors import CannotFit, ChoiceError
 from loom.stores import SessionRow
@@ -181,9 +182,7 @@ def _wire_of(row: SessionRow, model: str | None) -> str:
     """The wire whose settings a session has, else that of its model."""
     if row.head.settings:
         return row.head.settings.wire
-    if "claude" in (model or row.model).lower():
-        return "anthropic"
-    return "openai"
+    return dialect_of_model(model or row.model)
 
 
 def _project(where: Where, file: str | None) -> tuple[Where, Path | None]:

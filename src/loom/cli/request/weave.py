@@ -19,7 +19,7 @@ from loom.cli.transcript.show import look
 from loom.context import LEFT_OUT, Action, Item, Report
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span
-from loom.dialects import dialect
+from loom.dialects import dialect, dialect_choices
 
 COVER_LINES = 4  # of what a cover says, unless all are asked for
 SHOWN = 4  # places of what is hidden by one rule
@@ -100,8 +100,8 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
     "--dialect",
     "name",
     metavar="NAME",
-    help="Dialect (API format) of the request: openai, responses, anthropic or document (default: "
-    "the dialect of the input).",
+    help=f"Dialect (API format) of the request: {dialect_choices()} (default: the dialect of the "
+    "input).",
 )
 @click.option(
     "-o",

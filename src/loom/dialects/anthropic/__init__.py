@@ -12,7 +12,15 @@ from loom.dialects.anthropic.parse import (
     parse_tool,
 )
 from loom.dialects.anthropic.render import render, render_messages
-from loom.dialects.anthropic.rules import NAME, RULES, check, check_messages
+from loom.dialects.anthropic.rules import (
+    ANSWER_FIELDS,
+    BLOCK_FIELDS,
+    NAME,
+    REFUSED_FORMS,
+    RULES,
+    check,
+    check_messages,
+)
 from loom.dialects.wire import Dialect
 
 __all__ = [
@@ -38,4 +46,8 @@ DIALECT = Dialect(
     check_messages=check_messages,
     messages_key="messages",
     rules=RULES,
+    model_words=("claude",),
+    answer_fields=ANSWER_FIELDS,
+    answer_part_fields=BLOCK_FIELDS,
+    refused_forms=REFUSED_FORMS,
 )

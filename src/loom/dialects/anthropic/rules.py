@@ -209,6 +209,8 @@ BLOCK_FIELDS = {
     "parsed_output": ("parsed-field", False),
     **dict.fromkeys(("caller", "toolset_name"), ("answer-field", True)),
 }
+# Forms of a part that are read, and that the servers refuse.
+REFUSED_FORMS = {"ToolCall": frozenset({"raw"})}
 _find = finder(RULES)
 
 

@@ -1,34 +1,25 @@
 """Fields that only answers have: what providers and their SDKs say in an answer, and what no
 request may say.
 
-Which they are is in the tables of the wires (`rules.py` of each). Here they are taken from our
+Which they are is in the tables of the wires (`Dialect.answer_fields`). Here they are taken from our
 values, where they are carried.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Carried, Message, Opaque, Part
-from loom.dialects.anthropic import rules as anthropic_rules
-from loom.dialects.openai import rules as openai_rules
-from loom.dialects.responses import rules as responses_rules
-from loom.dialects.wire import Json, answer_fields_in, carry
+from loom.dialects import WIRES
+from loom.dialects.wire import AnswerFields, Json, answer_fields_in, carry
 
-_RESPONSES_PART_FIELDS = (
-    responses_rules.ITEM_FIELDS | responses_rules.PART_FIELDS | responses_rules.REASONING_FIELDS
-)
 # By wire: the fields of a message, and those of its parts.
-_FIELDS: Mapping[str, tuple[Mapping[str, tuple[str, bool]], Mapping[str, tuple[str, bool]]]] = {
-    "openai": (openai_rules.ANSWER_FIELDS, openai_rules.CALL_FIELDS | openai_rules.FUNCTION_FIELDS),
-    "responses": (responses_rules.ITEM_FIELDS, _RESPONSES_PART_FIELDS),
-    "anthropic": (anthropic_rules.ANSWER_FIELDS, anthropic_rules.BLOCK_FIELDS),
-}
+_FIELDS = {wire.name: (wire.answer_fields, wire.answer_part_fields) for wire in WIRES}
 
 
-def _pattern(tables: Iterable[Mapping[str, tuple[str, bool]]]) -> re.Pattern[str]:
+def _pattern(tables: Iterable[AnswerFields]) -> re.Pattern[str]:
     """What the JSON of carried fields has in it where it may have a field of these tables."""
     fields = {name: only_empty for table in tables for name, (_, only_empty) in table.items()}
     always = "|".join(name for name, only_empty in fields.items() if not only_empty)
@@ -105,7 +96,7 @@ def _drop(
 
 
 def _find_answer_fields(
-    fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]
+    fields: Json, table: AnswerFields, keep: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     for name, rule in answer_fields_in(fields, table):
         if not (name in keep and fields[name]):
@@ -115,7 +106,7 @@ def _find_answer_fields(
             yield from _find_answer_fields(fields[key], table, keep)
 
 
-def _without(fields: Json, table: Mapping[str, tuple[str, bool]], keep: Collection[str]) -> Json:
+def _without(fields: Json, table: AnswerFields, keep: Collection[str]) -> Json:
     gone = {
         name for name, _ in answer_fields_in(fields, table) if not (name in keep and fields[name])
     }

@@ -2,7 +2,16 @@
 
 from loom.dialects.openai.parse import parse, parse_message, parse_messages, parse_part, parse_tool
 from loom.dialects.openai.render import render, render_messages
-from loom.dialects.openai.rules import NAME, RULES, check, check_messages
+from loom.dialects.openai.rules import (
+    ANSWER_FIELDS,
+    CALL_FIELDS,
+    FUNCTION_FIELDS,
+    NAME,
+    REFUSED_FORMS,
+    RULES,
+    check,
+    check_messages,
+)
 from loom.dialects.wire import Dialect
 
 __all__ = [
@@ -28,4 +37,7 @@ DIALECT = Dialect(
     check_messages=check_messages,
     messages_key="messages",
     rules=RULES,
+    answer_fields=ANSWER_FIELDS,
+    answer_part_fields=CALL_FIELDS | FUNCTION_FIELDS,
+    refused_forms=REFUSED_FORMS,
 )

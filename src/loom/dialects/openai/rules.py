@@ -149,6 +149,8 @@ ANSWER_FIELDS = {
 }
 CALL_FIELDS = {"index": ("answer-field", False)}
 FUNCTION_FIELDS = {"parsed_arguments": ("parsed-field", False)}
+# Forms of a part that are read, and that the servers refuse.
+REFUSED_FORMS = {"ToolCall": frozenset({"object", "no-arguments", "no-type"})}
 _find = finder(RULES)
 
 

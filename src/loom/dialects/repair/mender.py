@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import is_sendable, to_sendable
 from loom.conversation.message import (
+    WIRE_NAMES,
     Carried,
     Media,
     Message,
@@ -26,6 +27,7 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.conversation.parts import text_of, walk_parts
+from loom.dialects import WIRES
 from loom.dialects.input.answer_fields import drop_answer_fields
 from loom.dialects.openai.rules import MAX_CALLS, MAX_ID, is_author, to_author
 from loom.dialects.wire import carried_fields, carried_form, carry, remember
@@ -138,7 +140,7 @@ class Mender:
         message = self._respell_author(index, self._drop_answer_fields(index, message))
         kept: list[Part] = []
         # whether something to see follows, on each wire
-        leads = {"openai": False, "responses": False, "anthropic": False}
+        leads = dict.fromkeys(WIRE_NAMES, False)
         for given in reversed(message.parts):
             part = self._respell(index, given)
             match part:
@@ -603,12 +605,8 @@ def _split(message: Message, calls: list[_Call]) -> list[tuple[Message, list[_Ca
     return [(replace(message, parts=spoken), chunks[0]), *rest]
 
 
-# Spellings of a part that its own wire refuses; without them it is written as the wire demands.
 _REFUSED = {
-    ("openai", "ToolCall"): frozenset({"object", "no-arguments", "no-type"}),
-    ("responses", "ToolCall"): frozenset({"object", "no-arguments"}),
-    ("anthropic", "ToolCall"): frozenset({"raw"}),
-    ("responses", "Text"): frozenset({"as input_text", "as output_text", "as text"}),
+    (wire.name, part): forms for wire in WIRES for part, forms in wire.refused_forms.items()
 }
 
 

@@ -15,7 +15,16 @@ from loom.dialects.responses.parse import (
     parse_tool,
 )
 from loom.dialects.responses.render import render, render_messages
-from loom.dialects.responses.rules import NAME, RULES, check, check_messages
+from loom.dialects.responses.rules import (
+    ITEM_FIELDS,
+    NAME,
+    PART_FIELDS,
+    REASONING_FIELDS,
+    REFUSED_FORMS,
+    RULES,
+    check,
+    check_messages,
+)
 from loom.dialects.wire import Dialect
 
 __all__ = [
@@ -43,4 +52,7 @@ DIALECT = Dialect(
     check_messages=check_messages,
     messages_key="input",
     rules=RULES,
+    answer_fields=ITEM_FIELDS,
+    answer_part_fields=ITEM_FIELDS | PART_FIELDS | REASONING_FIELDS,
+    refused_forms=REFUSED_FORMS,
 )

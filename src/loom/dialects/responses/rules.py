@@ -122,6 +122,11 @@ ITEM_FIELDS = {
 }
 REASONING_FIELDS = {"content": ("null-field", True)}
 PART_FIELDS = {"parsed": ("parsed-field", False), "logprobs": ("null-field", True)}
+# Forms of a part that are read, and that the servers refuse.
+REFUSED_FORMS = {
+    "ToolCall": frozenset({"object", "no-arguments"}),
+    "Text": frozenset({"as input_text", "as output_text", "as text"}),
+}
 _find = finder(RULES)
 
 
