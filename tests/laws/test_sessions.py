@@ -62,6 +62,7 @@ class Step(Struct, frozen=True):
     summary: str = ""
     pins: tuple[int, ...] = ()
     sections: tuple[tuple[str, str], ...] = ()
+    window: int = 0  # where it is not that of the case
 
 
 class Case(Struct, frozen=True):
@@ -128,7 +129,7 @@ class Kept:
         try:
             return asyncio.run(
                 self.session.prepare(
-                    window=self.case.window,
+                    window=step.window or self.case.window,
                     reserve_output=0,
                     policy=self.case.policy,
                     sections=step.sections,
@@ -166,7 +167,8 @@ class Stateless:
             # with a fresh window a session asks once more, with the handoff in the system text
             for one in asked:
                 if one.begins:
-                    made = build(given, one.options, pins, self._begun(told, ends, made), places)
+                    begun = self._begun(told, ends, made, one.options.window or 0)
+                    made = build(given, one.options, pins, begun, places)
                 else:
                     found = go_on(given, one.options, pins, self._standing(told), places)
                     made, ends = (made, found) if isinstance(found, EpochEnds) else (found, ends)
@@ -193,9 +195,15 @@ class Stateless:
         return replace(Epoch.of(self.last.report), summaries=told)
 
     def _begun(
-        self, told: tuple[SummarySpan, ...], ends: EpochEnds | None, made: Context | None
+        self,
+        told: tuple[SummarySpan, ...],
+        ends: EpochEnds | None,
+        made: Context | None,
+        window: int,
     ) -> Renewal:
         renewing = made.continuation.reason if made else None
+        # a session knows of a summary, and of a pin on what it does not read, before it goes on
+        known = EpochReason("pin" if self.told == told else "summary_written")
         # What a summary in the system text stands for need not be in the history.
         floor = told[-1].span.stop if told and self.policy.summary_replaces else 0
         if self.policy.summary == "system":
@@ -203,7 +211,7 @@ class Stateless:
         if self.last is None:
             return Renewal(0, renewing or FIRST, summaries=told, floor=floor, renew=bool(renewing))
         epoch = self._standing(told)
-        forced = EpochEnds(renewing or EpochReason("summary_written"), epoch.seen)
+        forced = EpochEnds(renewing or known, 0 if epoch.has_outgrown(window) else epoch.seen)
         begun = begin_after(epoch, forced if renewing or ends is None else ends)
         return replace(begun, floor=max(begun.floor, floor), renew=bool(renewing))
 
@@ -362,6 +370,22 @@ def test_a_long_session_with_system_messages_inside_is_the_stateless_run(
     assert any(context and context.report.epoch > 0 for context in made)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_session_in_windows_that_grow_and_shrink_is_the_stateless_run(
+    policy: str, tmp_path: Path
+) -> None:
+    conversation = worked(60, 60)
+    windows = [1_500] * 40 + [4_000] * 10 + [5_000] * 5 + [9_000] * 5 + [2_000] * 20
+    steps = tuple(
+        replace(step, window=window)
+        for step, window in zip(steps_of(conversation, restarts=4), windows, strict=False)
+    )
+    made = compare(Case(conversation, steps, policy, 0), str(tmp_path / "store.db"))
+    grown = [c for c in made if c and "the window grew" in c.report.epoch_reason]
+    assert len(made) == len(steps)
+    assert len(grown) == (0 if policy == "partitions" else 2)
+
+
 def without_marks(conversation: Conversation) -> Conversation:
     """The conversation without cache marks: repair limits them by all of a history, also by what a
     session does not read.
@@ -399,7 +423,9 @@ def cases(draw: st.DrawFn) -> Case:
         if draw(st.integers(0, 5)) == 0:
             pins = (*pins, draw(st.integers(0, length - 1)))
         summary = draw(our.words) if draw(st.integers(0, 7)) == 0 else ""
-        steps.append(Step(length, draw(st.integers(0, 3)) == 0, summary, pins, sections))
+        restart = draw(st.integers(0, 3)) == 0
+        larger = draw(st.sampled_from([0, 0, 0, 0, 0, 0, 1_000, 4_000]))
+        steps.append(Step(length, restart, summary, pins, sections, larger))
     window = draw(st.sampled_from([300, 600, 1_000, 2_000, 4_000, 50_000]))
     return Case(
         conversation,
