@@ -1,8 +1,12 @@
 """Where the sections of a request come from. A source is a file with a function `gather(asking)`,
 and a line in a list here.
 
-Sections of SESSION_SOURCES are made for each request. WINDOW_SOURCES say what the window began
-with. Sections of EPOCH_SOURCES stand as they were when the epoch began.
+All are asked at every request: SESSION_SOURCES and WINDOW_SOURCES before messages are read,
+EPOCH_SOURCES after that. SESSION_SOURCES add what is in the tail, WINDOW_SOURCES what the window
+began with. EPOCH_SOURCES get what the epoch began with: its view stores it.
+
+Other words in the system text end the epoch. So a new source uses a zone of the tail, or its text
+is stored in the view.
 """
 
 from collections.abc import Iterable
