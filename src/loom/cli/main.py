@@ -97,7 +97,7 @@ class _Group(Group):
 def cli() -> None:
     """Loom decides what a language model sees.
 
-    FILE is a transcript in any format that Loom knows. The format is detected.
+    Many commands take a FILE: a transcript in any format that Loom knows. The format is detected.
     FILE#N is run N of a file with several runs, counted from 0.
     A single - is standard input.
     """

@@ -212,8 +212,10 @@ def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:
 
     made = add_scope_options(
         run,
-        "Folder of code: a map of it goes into the request. With --session or --tree, a name "
-        "without / is the project that holds it.",
+        project="Folder of code: a map of it goes into the request (default: no map). With "
+        "--session or --tree, a name without / is not a folder (./NAME is): it names the project "
+        "that holds the session or tree",
+        agent="Act as this agent: see only its sessions, and read the tree as it does.",
     )
     for option in reversed(
         (

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from loom.cli.store.where import in_store
+from loom.cli.store.where import READS_AS_AGENT, in_store
 from loom.cli.terminal import COLOURS, clean, dim, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
@@ -29,7 +29,7 @@ from loom.errors import ChoiceError, shorten
     help=f"With --search, show at most N messages (default: {LIMIT}).",
 )
 @click.option("--json", "as_json", is_flag=True, help="With --search, print a JSON list.")
-@in_store()
+@in_store(agent=READS_AS_AGENT)
 def recall(
     loom: Loom,
     handle: str | None,

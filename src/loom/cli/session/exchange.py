@@ -39,7 +39,7 @@ DAMAGED = 1  # status of an export that had to leave something out
 def export_command(
     loom: Loom, name: str | None, every: bool, everywhere: bool, output: Path | None
 ) -> None:
-    """Export sessions as JSON lines, to import them into another store.
+    """Export sessions as JSON lines, for import into another store.
 
     All ids stay the same. The file is written completely, or not at all.
     """

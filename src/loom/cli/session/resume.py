@@ -23,7 +23,7 @@ from loom.errors import ChoiceError
 def resume(where: Where, name: str | None, as_json: bool) -> None:
     """Show what you need to continue a session.
 
-    This is its goal, the handoff document, the working state, unanswered tool calls and the next
+    It shows the goal, the handoff document, the working state, unanswered tool calls and the next
     command.
     Without ID, it shows the session that was used last.
     """

@@ -7,7 +7,7 @@ import click
 from msgspec.structs import asdict
 
 from loom.cli import terminal
-from loom.cli.store.where import in_store
+from loom.cli.store.where import READS_AS_AGENT, in_store
 from loom.cli.terminal import amount, clean, dim, one_line, plural, say, style
 from loom.cli.transcript.check import Several
 from loom.conversation.canonical import to_json
@@ -24,11 +24,12 @@ SHOWN, PLACES = (
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the counts and the problems as one JSON object."
 )
-@in_store()
+@in_store(agent=READS_AS_AGENT)
 def doctor(loom: Loom, as_json: bool) -> None:
     """Check a store for damage.
 
-    The check covers every tenant and project, and changes nothing.
+    The check covers the whole store, and changes nothing. The options --project, --tenant and
+    --agent do not limit it.
     The exit status is 0 if the store is sound, 1 if there is a problem, and 2 if the store cannot
     be opened.
     """

@@ -15,6 +15,9 @@ from loom.errors import StoreError
 from loom.stores import STORE_VARIABLE, open_database
 
 PROJECT_VARIABLE, TENANT_VARIABLE = "LOOM_PROJECT", "LOOM_TENANT"
+# What --agent does: for a command that may create sessions, and for one that only reads them.
+CREATES_AS_AGENT = "Act as this agent: see only its sessions, and create new ones for it."
+READS_AS_AGENT = "Act as this agent: see only its sessions."
 
 
 class Where(Struct, frozen=True):
@@ -52,11 +55,12 @@ class Where(Struct, frozen=True):
 
 
 def add_scope_options(
-    command: Callable[..., None], project: str = "Project name"
+    command: Callable[..., None], project: str = "Project name", agent: str = CREATES_AS_AGENT
 ) -> Callable[..., None]:
     """Give a command the options of a store and a scope, as `where`; `project` says what its
-    --project names.
+    --project names, `agent` what its --agent does.
     """
+    agent_help = agent
     said = f"{project.rstrip('.')} (default: ${PROJECT_VARIABLE}, or `default`)."
 
     @wraps(command)
@@ -81,20 +85,17 @@ def add_scope_options(
                 default="default",
                 help=f"Tenant name (default: ${TENANT_VARIABLE}, or `default`).",
             ),
-            click.option(
-                "--agent",
-                metavar="NAME",
-                default="",
-                help="Act as this agent: see only its sessions, and create new ones for it.",
-            ),
+            click.option("--agent", metavar="NAME", default="", help=agent_help),
         )
     ):
         run = option(run)
     return run
 
 
-def in_store(make: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an open `loom`, closed after it.
+def in_store(
+    make: bool = False, agent: str = CREATES_AS_AGENT
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an open `loom`, closed after it; `agent` says what its --agent does.
 
     With `make`, the store is made where there is none.
     """
@@ -105,6 +106,6 @@ def in_store(make: bool = False) -> Callable[[Callable[..., None]], Callable[...
             with where.open(make) as loom:
                 command(loom=loom, **given)
 
-        return add_scope_options(run)
+        return add_scope_options(run, agent=agent)
 
     return decorate

@@ -136,7 +136,7 @@ def _write(
 def convert(file: str, name: str, output: Path | None, mend: bool, as_json: bool) -> None:
     """Convert a transcript to the request format of a provider.
 
-    Standard error reports what the dialect cannot express and what was repaired.
+    What the dialect cannot express, and what was repaired, is printed to standard error.
     """
     wire, runs = dialect(name), read_runs(file)
     output = None if output == STANDARD_OUTPUT else output
