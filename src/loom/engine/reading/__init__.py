@@ -1,11 +1,11 @@
 """A tree is read here: which part of a path a window needs, with what records say of it, as
 messages in their places.
 
-ranges.py   which stretches of a path are read, and what stands in for the others
-layout.py   messages in their places, with what comes in and without what is hidden
-wording.py  the words of a message: with a header, joined with its neighbour, or as text without
-roles rules.py    which nodes the rules of a policy keep
-style.py    how a session reads its tree, and the step from what was read to what is sent
+- ranges.py: which stretches of a path are read, and what stands in for the others
+- layout.py: messages in their places, with what comes in and without what is hidden
+- wording.py: the words of a message, with a header, joined with its neighbour, or without roles
+- rules.py: which nodes the rules of a policy keep
+- style.py: how a session reads its tree, and the step from what was read to what is sent
 """
 
 from loom.engine.reading.layout import join_neighbours

@@ -1,16 +1,22 @@
 """What a text defines and which names it uses, by a tree-sitter grammar and a query of our own.
 
 The queries in queries/*.scm say what is captured:
-  @definition.KIND  a definition, with all of its lines; of kind enum it is a type, before any other
-  that takes the same lines @declared.KIND    one that counts in a header file only
-  @scope            no definition, but its name comes before the names inside it: an extension, an
-  impl @name @body       of the innermost definition or scope around them: its name, and where its
-  declaration ends @more @also       what else belongs to that name: operator +; all names of the
-  same: const A, B @parent           a name that comes before that of the innermost definition: a
-  receiver @around @keyword  lines that belong to the definition directly inside (export,
-  decorators); the word that begins its declaration @head             the same, and all of it begins
-  the declaration: template <…> @aside            comments and attributes: no part of a declaration,
-  but lines of the definition directly after them
+
+- @definition.KIND: a definition, with all of its lines. One of kind enum is a type, and comes
+  before any other that takes the same lines.
+- @declared.KIND: a definition that counts in a header file only.
+- @scope: no definition, but its name comes before the names inside it: an extension, an impl.
+- @name, @body: of the innermost definition or scope around them: its name, and where its
+  declaration ends.
+- @more, @also: what else belongs to that name (operator +); all names of the same definition
+  (const A, B).
+- @parent: a name that comes before that of the innermost definition: a receiver.
+- @around, @keyword: lines that belong to the definition directly inside (export, decorators); the
+  word that begins its declaration.
+- @head: like @around, and all of it begins the declaration: template <…>.
+- @aside: comments and attributes. They are no part of a declaration, but lines of the definition
+  directly after them.
+
 What is used is told by the words of the text: telling uses from variables and comments takes long,
 and ranks no file better.
 """
