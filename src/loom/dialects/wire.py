@@ -108,6 +108,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
     check_messages: Callable[[Iterable[Any]], Iterator[Finding]]
     messages_key: str
     rules: Mapping[str, WireRule]
+    # The first system message that is among the messages, as are those after it. None if all are in
+    # a field of their own.
+    first_listed_system: int | None = None
     # Words in the names of the models that this API serves.
     model_words: tuple[str, ...] = ()
     # What only answers have: fields of a message, and of its parts.

@@ -131,11 +131,9 @@ def _leading(run: Run, wire: Dialect) -> tuple[Message, ...]:
     """The system messages that are messages or items on this wire, so that places are counted as
     they will be sent.
     """
-    if wire.name == "openai":
-        return run.head.system
-    if wire.name == "responses":
-        return run.head.system[1:]
-    return ()
+    if wire.first_listed_system is None:
+        return ()
+    return run.head.system[wire.first_listed_system :]
 
 
 @click.command()

@@ -37,6 +37,7 @@ DIALECT = Dialect(
     check_messages=check_messages,
     messages_key="messages",
     rules=RULES,
+    first_listed_system=0,
     answer_fields=ANSWER_FIELDS,
     answer_part_fields=CALL_FIELDS | FUNCTION_FIELDS,
     refused_forms=REFUSED_FORMS,

@@ -52,6 +52,7 @@ DIALECT = Dialect(
     check_messages=check_messages,
     messages_key="input",
     rules=RULES,
+    first_listed_system=1,
     answer_fields=ITEM_FIELDS,
     answer_part_fields=ITEM_FIELDS | PART_FIELDS | REASONING_FIELDS,
     refused_forms=REFUSED_FORMS,
