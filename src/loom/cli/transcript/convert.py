@@ -55,7 +55,8 @@ def convert_run(run: Run, wire: Dialect, mend: bool, out: TextIO) -> Conversion:
         marks: list[tuple[str, str]] = _ChangeNotes(changes)
         messages, ids = mend_marks_as_they_pass(mender.mend(messages), marks), mender.ids
     count = _write(wire, head, messages, losses, out)
-    if run.wire == "openai" and run.head.system:  # there the system messages are messages too
+    # where the system messages are messages too
+    if dialect(run.wire).first_listed_system == 0 and run.head.system:
         changes[:] = [
             replace(c, message=c.message + len(run.head.system)) if c.message >= 0 else c
             for c in changes
