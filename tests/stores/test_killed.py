@@ -100,9 +100,9 @@ def test_a_server_that_vanishes_loses_nothing_acknowledged(mortal: Server) -> No
         session = loom.new("on a server that dies")
         nodes = session.append("kept", {"role": "assistant", "content": "also kept"})
         mortal.kill()
-        with pytest.raises(StoreError, match="nothing acknowledged is lost"):
+        with pytest.raises(StoreError, match="nothing that was acknowledged is lost"):
             session.append("not acknowledged")
-        with pytest.raises(StoreError, match="nothing acknowledged is lost"):
+        with pytest.raises(StoreError, match="nothing that was acknowledged is lost"):
             loom.session(session.id)
         mortal.start()
         again = loom.session(session.id)

@@ -278,7 +278,7 @@ def test_a_snapshot_that_cannot_be_deleted_is_named_until_it_can(
         with monkeypatch.context() as patch:
             patch.setattr(os, "unlink", refuse)
             with pytest.raises(
-                Unfinished, match=r"Permission denied.*still holds a snapshot"
+                Unfinished, match=r"Permission denied.*still contains a snapshot"
             ) as caught:
                 session.purge()
         assert str(place) in caught.value.remains[0]

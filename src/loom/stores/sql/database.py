@@ -117,7 +117,8 @@ def open_database(url: str | None = None) -> Database:
     """The database at a path, `sqlite://PATH`, `:memory:` or `postgres://…`. Nothing is made or
     connected to before first use.
     """
-    url = url or default_address()
+    if url is None:
+        url = default_address()
     scheme, mark, rest = url.partition("://")
     if mark and scheme in ("postgres", "postgresql"):
         try:
