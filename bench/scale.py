@@ -14,7 +14,8 @@ status 1 where a request from the longer history takes more than 1.5 times as lo
 nodes, requests differ in size, a restart changed one, a recall lost something, or the database had
 more to do for a longer history or a larger tree.
 
-cold     the first request of a session that has none yet
+cold     the first request of a session that has none yet. It reads far more than a window, but no
+more than a stated limit (engine/reading/ranges.py): beyond that it takes as long from any history
 restart  the next one, in another process: the epoch goes on
 warm     the next one, in the same process, after one more exchange
 work     what the database did from opening the session on: steps of SQLite's machine, rows of
@@ -291,6 +292,7 @@ def told(context: Context) -> Row:
         "reason": report.epoch_reason,
         "hash": report.prefix_hash,
         "handle": handles[0],
+        "read": sum(not spot.unread for spot in context.continuation.places.spots),
     }
 
 
@@ -491,6 +493,8 @@ def requests(table: Table, url: str, window: int, names: list[str]) -> list[Row]
             f"a request of {window:,} tokens takes {slower:.1f} times as long ({kind})",
         )
     row("cold, peak MB", lambda first, _: first["peak"], 1)
+    row("cold, messages read", lambda first, _: first["told"]["read"])
+    row("restart, messages read", lambda _, then: then["told"]["read"])
     small, large = row("tokens", lambda first, _: first["told"]["tokens"])
     table.check(
         abs(small - large) <= window // 100, f"requests of {window:,} tokens differ in size"

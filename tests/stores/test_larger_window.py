@@ -91,3 +91,18 @@ def test_the_first_request_of_a_long_session_fills_its_window_and_leaves_room_to
         for n in range(3):
             session.append(*work(401 + n)[-4:])
             assert prepared(session, 16_000).report.epoch_reason == "continued"
+
+
+def test_a_request_that_is_made_again_at_once_stays_as_it_is_however_old_the_answers_are(
+    address: str,
+) -> None:
+    now = [1_000_000_000]
+    with Loom.open(address, now=lambda: now[0]) as loom:
+        session = loom.new(model="gpt-4o")
+        session.append(*work(400))
+        now[0] = 2_000_000_000
+        first = prepared(session, 16_000)
+        now[0] += 1_000
+        again = prepared(session, 16_000)
+        assert again.report.epoch_reason == "continued"
+        assert again.conversation.messages == first.conversation.messages

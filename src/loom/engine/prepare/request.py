@@ -40,6 +40,7 @@ from loom.engine.prepare.summaries import (
     shown_summaries,
     written_by_person,
 )
+from loom.engine.pressure import COLD
 from loom.engine.reading import (
     FIRST_WINDOWS,
     MAX_FIRST_TOKENS,
@@ -296,7 +297,9 @@ def _go_on(
     asked: RequestInput, found: _Findings, view: View, reading: Reading
 ) -> tuple[Context, LastRequest] | EpochEnds:
     """The next request of the last epoch, or why that ends."""
-    options = replace(found.options, ratio=view.ratio)
+    # what the epoch began with was sent then, so a provider has it as long as an answer's
+    is_cold = found.options.cold and asked.style.now - view.as_of > COLD
+    options = replace(found.options, ratio=view.ratio, cold=is_cold)
     full = gather(
         replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES
     )
