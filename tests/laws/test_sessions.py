@@ -370,6 +370,16 @@ def test_a_long_session_with_system_messages_inside_is_the_stateless_run(
     assert any(context and context.report.epoch > 0 for context in made)
 
 
+@pytest.mark.parametrize("window", [500, 700, 900])
+def test_a_session_in_a_window_too_small_for_covers_is_the_stateless_run(
+    window: int, tmp_path: Path
+) -> None:
+    conversation = worked(60, 60)
+    steps = steps_of(conversation, restarts=3)
+    made = compare(Case(conversation, steps, "default", window), str(tmp_path / "store.db"))
+    assert len(made) == len(steps)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_session_in_windows_that_grow_and_shrink_is_the_stateless_run(
     policy: str, tmp_path: Path

@@ -25,6 +25,7 @@ from loom.engine.prepare.overflow import find_newer_half, note_overflow
 from loom.engine.prepare.remember import LastRequest, ratio_of, remember
 from loom.engine.prepare.standing import (
     counters,
+    dropped_on,
     first_after,
     is_too_much,
     known_stretches,
@@ -338,6 +339,8 @@ def _read_again(asked: RequestInput, found: _Findings, ends: EpochEnds | None) -
     also = _summary_edges(found, left)
     if same_shape or asked.overflowed:
         also += shown_on(view, path, found.usable)
+    if view and same_shape and _tells_of_dropped(options):
+        also += dropped_on(view, path, _limit_first_reading(found))
     pins: Sequence[Node] = found.pins
     if not options.document:
         pins = [
@@ -369,12 +372,17 @@ def _count_first_reading(found: _Findings, options: Options, ends: EpochEnds | N
     assert path.end is not None
     if not _tells_of_dropped(options):
         return 0
-    most = min(FIRST_WINDOWS * found.usable, MAX_FIRST_TOKENS)
+    most = _limit_first_reading(found)
     if view is None or not standing_pieces(view, options, found.shape, ends):
         return most
     if is_too_much(view, path, found.usable):
         return min(path.end.total - view.total, most)
     return 0
+
+
+def _limit_first_reading(found: _Findings) -> int:
+    """How many tokens of a path are read at most because nothing tells of them."""
+    return min(FIRST_WINDOWS * found.usable, MAX_FIRST_TOKENS)
 
 
 def _tells_of_dropped(options: Options) -> bool:

@@ -63,6 +63,21 @@ def shown_on(view: View | None, path: Path, usable: int) -> list[tuple[int, int]
     return shown
 
 
+def dropped_on(view: View, path: Path, most: int) -> list[tuple[int, int]]:
+    """The stretches of a path that the last request left out without a word in their place, the
+    newest of them, up to so many tokens.
+    """
+    tokens = {(start, stop): known.tokens for start, stop, known in view.left}
+    found: list[tuple[int, int]] = []
+    placed = zip(view.epoch.pieces, view.positions, strict=False)
+    for place in reversed([place for piece, place in placed if piece.action == "dropped"]):
+        most -= tokens.get(place, 0)
+        if most < 0 or place[1] > len(path):
+            break
+        found.append(place)
+    return found
+
+
 def is_too_much(view: View, path: Path, usable: int) -> bool:
     """Whether more has come since an epoch began than could be appended to it."""
     assert path.end is not None
