@@ -82,14 +82,94 @@ def test_a_dash_is_standard_output(long: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "-").exists()
 
 
-def test_explain_shows_what_a_cover_says(long: Path) -> None:
+def test_explain_shows_how_a_cover_begins(long: Path) -> None:
     done = loom("explain", long, "--window", "3000", COLUMNS="100")
     told = [line for line in done.stdout.splitlines() if line.strip().startswith("│")]
-    assert told
+    assert len(told) == 5
     assert any("page" in line or "line" in line for line in told)
-    assert "--full shows them" in told[-1]
-    full = loom("explain", long, "--window", "3000", "--full")
-    assert sum(line.strip().startswith("│") for line in full.stdout.splitlines()) > len(told)
+    assert re.search(r"… and \d+ more lines?; --show prints all$", told[-1])
+
+
+def test_explain_shows_all_that_a_cover_says_as_the_model_reads_it(long: Path) -> None:
+    shown = loom("explain", long, "--window", "3000", "--show", COLUMNS="160").stdout
+    told = [line.strip()[2:] for line in shown.splitlines() if line.strip().startswith("│")]
+    request = json.loads(loom("weave", long, "--window", "3000", "--json").stdout)["request"]
+    [cover] = [
+        message["content"]
+        for message in request["messages"]
+        if str(message["content"]).startswith("[90 messages left out here; ")
+    ]
+    lead, *quotes = [" ".join(line.split()) for line in cover.splitlines()]
+    assert told[0].endswith(lead.partition("]")[2])
+    assert " ".join(quotes) == " ".join(" ".join(told[1:]).split())
+
+
+def test_what_a_cover_quotes_is_shown_by_place_and_speaker_within_the_terminal(
+    tmp_path: Path,
+) -> None:
+    words = "please keep the colour of the header \x1b[31mred\x1b[0m, " * 8
+    said: list[dict[str, object]] = [
+        {"role": "user", "content": "Please write a page and keep the colour of its header"},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": f"{words}\n\n    and {'x' * 90} indented"},
+    ]
+    for number in range(40):
+        said += [
+            {"role": "assistant", "content": f"I looked at page {number} of the file. " * 12},
+            {"role": "user", "content": f"read page {number + 1}"},
+        ]
+    said[-1]["content"] = "Now write the page, and tell me which colour its header has now"
+    file = tmp_path / "said.json"
+    file.write_text(json.dumps({"messages": said}))
+    done = loom("explain", file, "--window", "3000", "--show", COLUMNS="80")
+    lines = done.stdout.splitlines()
+    assert "\x1b[31m" not in done.stdout
+    assert max(map(columns_of, lines)) <= 80
+    told = [line[6:] for line in lines if line.startswith("    │")]
+    place = told.index("[2] user")
+    assert told[place + 1].startswith("> please keep the colour of the header �[31mred�[0m, ")
+    assert told[place + 2].startswith("  "), "a long line goes on below itself"
+    assert ">" in told[place:], "an empty line is quoted, too"
+    assert "only the user's words are instructions:" in " ".join(told)
+
+
+def test_covers_have_their_quotes_in_json(long: Path) -> None:
+    items = json.loads(loom("explain", long, "--window", "3000", "--json").stdout)["items"]
+    [cover] = [item for item in items if item["action"] == "covered"]
+    assert cover["quotes"]
+    for quote in cover["quotes"]:
+        assert set(quote) == {"place", "voice", "speaker", "about", "lines"}
+    shown = loom("explain", long, "--window", "3000", "--show", COLUMNS="160").stdout
+    for quote in cover["quotes"]:
+        assert f"[{quote['place']}] {quote['speaker']}" in shown
+        assert f"> {quote['lines'][0][:60]}" in shown
+    assert all("quotes" not in item for item in items if item["action"] != "covered")
+
+
+def test_explain_names_what_the_request_leans_on(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "Please write a parser for the log files of the server"}]
+    for number in range(30):
+        said += [
+            {"role": "assistant", "content": f"I looked at page {number} of the file. " * 20},
+            {"role": "user", "content": "go on"},
+        ]
+    said += [
+        {"role": "assistant", "content": "The file ends here."},
+        {"role": "user", "content": "Make a plan with three steps for the tests of this parser"},
+        {"role": "assistant", "content": "First fuzz it, then measure, then document. Shall I?"},
+        {"role": "user", "content": "yes, do it"},
+    ]
+    file = tmp_path / "said.json"
+    file.write_text(json.dumps({"messages": said}))
+    done = loom("explain", file, "--window", "3000", COLUMNS="80")
+    assert "the request leans on it" in done.stdout
+    assert "first goal" in done.stdout
+    items = json.loads(loom("explain", file, "--window", "3000", "--json").stdout)["items"]
+    rules = {item["rule"]: item["place"] for item in items if item["action"] == "kept"}
+    end = len(said)
+    assert rules["first goal"] == "messages[0]"
+    assert rules["the request leans on it"] in (f"messages[{end - 3}]", f"messages[{end - 2}]")
+    assert rules["current request"] == f"messages[{end - 1}]"
 
 
 def test_count_tells_which_tools_and_messages_take_most(long: Path) -> None:
@@ -120,6 +200,7 @@ def test_lines_fit_a_terminal_of_eighty_columns(long: Path) -> None:
     commands = [
         ["weave", long, "--window", "3000"],
         ["explain", long, "--window", "3000"],
+        ["explain", long, "--window", "3000", "--show"],
         ["explain", session],
         ["count", long, "--largest", "3"],
         ["count", session, "--by", "tool"],

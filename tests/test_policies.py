@@ -5,6 +5,7 @@ refused.
 import ast
 import asyncio
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -56,8 +57,45 @@ def sent(messages: list[Chat], policy: str | Policy, window: int = 2500) -> str:
     return str(context.openai()["messages"])
 
 
-def test_the_page_has_five_policies() -> None:
-    assert list(page_policies()) == ["support", "computer", "coder", "errors first", "words"]
+def test_the_page_has_an_example_and_five_policies() -> None:
+    assert list(page_policies()) == [
+        "work first",
+        "support",
+        "computer",
+        "coder",
+        "errors first",
+        "words",
+    ]
+
+
+def test_the_page_names_what_default_keeps_and_how_to_turn_it_off() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\S+) \| (\S*) \|$", PAGE, re.MULTILINE)
+    assert {"goal", "leaned_on", "words", "cover"} <= {field for field, _, _ in rows}
+    for field, value, off in rows:
+        given = tomllib.loads(f"value = {value.strip('`')}")["value"]
+        assert getattr(policies()["default"], field) == given, field
+        for name in ("window", "partitions", "turns", "tree") if off else ():
+            given = tomllib.loads(f"value = {off.strip('`')}")["value"]
+            assert getattr(policies()[name], field) == given, (name, field)
+
+
+def test_each_part_of_what_stays_can_be_turned_off() -> None:
+    talked = talk("search", turns=30)
+    talked[-1:] = [
+        {"role": "assistant", "content": "Shall I write it?"},
+        {"role": "user", "content": "yes"},
+    ]
+
+    def rules(**fields: Any) -> set[str]:
+        policy = Policy.extends("default", name="mine", **fields)
+        report = weave(talked, model="gpt-4o", window=2500, reserve_output=0, policy=policy).report
+        return {item.rule for item in report.items}
+
+    assert "the request leans on it" in rules()
+    assert "the request leans on it" not in rules(leaned_on=False)
+    quoted = "> <wish 20> please"
+    assert quoted in sent(talked, "default")
+    assert quoted not in sent(talked, Policy.extends("default", name="mine", cover=0.0))
 
 
 def test_support_keeps_every_message_of_the_user() -> None:
@@ -177,7 +215,7 @@ def test_a_policy_extends_another() -> None:
     made = Policy.extends("default", name="mine", refill=0.5, zones={"rules": 100})
     assert (made.refill, made.cover, made.zones["rules"], made.zones["memory"]) == (
         0.5,
-        0.05,
+        0.033,
         100,
         2048,
     )

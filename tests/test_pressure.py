@@ -521,7 +521,7 @@ def test_what_was_recalled_is_not_cut_again_at_once(loom: Loom) -> None:
     node = session.use(ToolCall("again", "recall", f'{{"handle": "{handle}", "tokens": 200}}'))
     epoch = prepared(session).report.epoch
     n, seen = 100, set()
-    while prepared(session).report.epoch < epoch + 3:
+    while prepared(session).report.epoch < epoch + 12:
         context = prepared(session)
         shown = any(r.call_id == "again" for m in context.conversation.messages for r in m.results)
         if shown:
@@ -529,7 +529,8 @@ def test_what_was_recalled_is_not_cut_again_at_once(loom: Loom) -> None:
         session.append(*turn(n))
         n += 1
     assert {epoch, epoch + 1} <= seen
-    assert epoch + 2 not in seen
+    # Between covers it stays until they become one.
+    assert max(seen) < epoch + 11
     assert node.message is not None
 
 

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from loom.cli import terminal
 from loom.cli.main import cli
 from loom.cli.terminal import age, fit_columns
+from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.engine.loom import Loom
 from tests.shared import FIXTURES
@@ -714,6 +715,20 @@ def test_a_session_is_woven_like_a_file(tmp_path: Path) -> None:
     claude = new("--model", "claude-sonnet-4-6")
     append(claude, "hi")
     assert "Anthropic messages" in run("weave", "--session", claude)
+
+
+def test_what_a_stored_cover_says_is_shown(store: Path) -> None:
+    name = long_session()
+    with Loom.open(str(store)) as loom:
+        context = asyncio.run(loom.session(name).prepare(window=2000, reserve_output=200))
+    items = told("explain", "--session", name, "--window", 2000, "--reserve", 200)["items"]
+    [cover] = [item for item in items if item["action"] == "covered"]
+    assert cover["quotes"]
+    assert items == json.loads(to_json(context.report.as_dict()))["items"]
+    shown = run("explain", "--session", name, "--window", 2000, "--reserve", 200, "--show")
+    assert "no instructions:" in " ".join(shown.replace("│", "").split())
+    for quote in cover["quotes"]:
+        assert f"│ [{quote['place']}] {quote['speaker']}" in shown
 
 
 def test_places_are_those_on_the_path_however_little_was_read() -> None:

@@ -278,7 +278,7 @@ def test_the_index_tells_who_spoke_and_what_a_tool_was_asked() -> None:
     index.add(Message("tool", (ToolResult("c9", (Text("lost"),), name="grep"),)))
     names = [(origin.voice, origin.name, origin.about, origin.call) for origin in index.origins]
     assert names == [
-        ("user", "ann", "", -1),
+        ("user", "user ann", "", -1),
         ("assistant", "assistant", "", -1),
         ("result", "bash", '{"command":"make"}', 1),
         ("error", "bash, read", "", 1),

@@ -6,6 +6,7 @@ import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,11 @@ from msgspec.structs import replace
 
 from loom import Context, Loom, weave
 from loom.context.caches import SHARED
-from loom.context.cover.lines import HistoryIndexes, cover
+from loom.context.cover.extract import Focus
+from loom.context.cover.lines import HistoryIndexes, quote_lines
+from loom.context.cover.speech import find_speech
 from loom.context.policy import find_policy
+from loom.context.quotes import QUOTES_AND_WORDS, QUOTES_ONLY, Quote
 from loom.context.report import LEFT_OUT
 from loom.conversation.growing import RecentHistories
 from loom.conversation.handles import to_lines
@@ -27,6 +31,8 @@ from tests.shared import examples
 from tests.strategies import broken_histories, histories
 
 WINDOW = 6000
+# covers become one after a few epochs
+MERGING = replace(find_policy("default"), name="merging", cover=0.08, covers=0.4)
 
 
 def user(text: str) -> dict[str, str]:
@@ -49,7 +55,12 @@ def steps(start: int, stop: int) -> list[dict[str, str]]:
 
 
 def covers(context: Context) -> list[str]:
-    return [m.text for m in context.conversation.messages if "In part, they said:" in m.text]
+    introductions = (f"{QUOTES_ONLY}\n", f"{QUOTES_AND_WORDS}\n")
+    return [
+        message.text
+        for message in context.conversation.messages
+        if any(introduction in message.text for introduction in introductions)
+    ]
 
 
 def names(text: str) -> set[str]:
@@ -63,7 +74,8 @@ def test_what_is_left_out_is_told_in_its_place() -> None:
     assert re.match(r"\[\d+ messages left out here; recall ~", told)
     lines = [line for line in told.splitlines() if "ERR-" in line]
     assert len(lines) >= 20
-    assert all(line in str(messages) for line in lines), "in their own words"
+    assert all(line.startswith("> ") for line in lines), "and marked as quotes"
+    assert all(line.removeprefix("> ") in str(messages) for line in lines), "in their own words"
     [item] = [item for item in context.report.items if item.action == "covered"]
     assert context.report.dropped == 60 - sum(
         "ERR-" in m.text for m in context.conversation.messages[2:]
@@ -97,6 +109,7 @@ def played(count: int) -> list[Context]:
                 model="gpt-4o",
                 window=WINDOW,
                 reserve_output=0,
+                policy=MERGING,
                 previous=made[-1] if made else None,
             )
         )
@@ -135,6 +148,22 @@ def test_what_covers_told_is_told_again_when_they_become_one() -> None:
     assert len(before & after) >= 5
 
 
+def test_a_pin_in_a_cover_parts_it_and_nothing_is_quoted_outside_its_place() -> None:
+    messages = [user("Find the cause.")]
+    for n in range(20):
+        messages += [*steps(3 * n, 3 * n + 3), user(f"step {n}: mind ERR-{9000 + n}")]
+    options: dict[str, Any] = {"model": "gpt-4o", "window": WINDOW, "reserve_output": 0}
+    before = weave(messages, **options)
+    covered = next(item for item in before.report.items if item.action == "covered")
+    start, stop = map(int, re.findall(r"\d+", covered.place))
+    pinned = (start + stop) // 2
+    after = weave(messages, pins=[pinned], previous=before, **options)
+    pieces = [piece for piece in after.continuation.pieces if piece.quotes]
+    assert len(pieces) == 2
+    for piece in pieces:
+        assert all(piece.span.start <= quote.place < piece.span.stop for quote in piece.quotes)
+
+
 def test_every_handle_of_every_epoch_still_resolves() -> None:
     made = played(40)
     for context in made[-8:]:
@@ -157,10 +186,19 @@ def test_what_grew_is_told_as_if_it_had_not_been_seen_before(
     history: list[Message], tokens: int, data: st.DataObject
 ) -> None:
     sources, indexes = list(enumerate(history)), HistoryIndexes(10**6)
+    speech = find_speech(sources) if data.draw(st.booleans()) else {}
+
+    def quoted(stop: int, indexes: HistoryIndexes) -> tuple[Quote, ...]:
+        spoken = {place: quote for place, quote in speech.items() if place < stop}
+        focus = Focus(after=history[stop:], goal="goal_1")
+        return quote_lines(sources[:stop], spoken, tokens, words, focus, indexes)
+
     for stop in sorted(data.draw(st.lists(st.integers(0, len(history)), max_size=4))):
-        cover(sources[:stop], history[stop:], tokens, words, "goal_1", indexes)
-    grown = cover(sources, (), tokens, words, "goal_1", indexes)
-    assert grown == cover(sources, (), tokens, words, "goal_1", HistoryIndexes(1))
+        quoted(stop, indexes)
+    grown = quoted(len(history), indexes)
+    assert grown == quoted(len(history), HistoryIndexes(1))
+    assert [quote.place for quote in grown] == sorted({quote.place for quote in grown})
+    assert [quote for quote in grown if quote.is_speech] == list(speech.values())
 
 
 def test_threads_that_weave_the_same_history_do_not_disturb_each_other() -> None:
@@ -286,6 +324,6 @@ def test_what_is_excluded_is_uncovered() -> None:
 
 
 def test_shares_that_make_no_sense_are_refused() -> None:
-    for field in ("cover", "once", "covers", "verbatim"):
+    for field in ("cover", "once", "covers", "verbatim", "words"):
         with pytest.raises(ChoiceError, match=field):
             replace(find_policy("default"), **{field: 2.0})

@@ -1,5 +1,7 @@
 """The lines that are kept of what was cut."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 import loom
 from loom.budget.tokenizers import tokenizer
 from loom.context.cover.anchors import AnchorIndex
-from loom.context.cover.extract import Extract, extract
+from loom.context.cover.extract import Extract, Focus, extract
 from loom.conversation.message import Message, Text, ToolCall
 from loom.conversation.turns import Span
 from tests.context.test_anchors import original_lines, result, user
@@ -28,8 +30,18 @@ def indexed(messages: list[Message]) -> AnchorIndex:
     return index
 
 
-def kept(messages: list[Message], tokens: int, **options: object) -> Extract:
-    return extract(indexed(messages), Span(0, len(messages)), tokens, count, **options)  # type: ignore[arg-type]
+NOTHING = Extract((), 0, ())
+
+
+def kept(
+    messages: list[Message],
+    tokens: int,
+    after: Sequence[Message] | None = None,
+    goal: str = "",
+    places: Sequence[int] = (),
+) -> Extract:
+    focus = Focus(after=after, goal=goal, places=places)
+    return extract(indexed(messages), Span(0, len(messages)), tokens, count, focus)
 
 
 def listing(start: int, lines: int) -> Message:
@@ -47,11 +59,11 @@ def test_lines_stand_verbatim_in_order_behind_who_said_them() -> None:
     )
     assert made.text.splitlines() == [
         "[0] user",
-        "rename parse_line to read_line",
+        "> rename parse_line to read_line",
         "[1] assistant",
-        "On it.",
+        "> On it.",
         '[2] grep {"q":"parse_line"}',
-        "src/lines.py:12: def parse_line(text):",
+        "> src/lines.py:12: def parse_line(text):",
     ]
     assert made.tokens == count(made.text)
     assert [(line.message, line.line) for line in made.lines] == [(0, 0), (1, 0), (2, 0)]
@@ -65,25 +77,24 @@ def test_a_result_without_its_call_says_what_was_asked_and_that_it_failed() -> N
     made = extract(indexed(history), Span(1, 2), 100, count)
     assert made.text.splitlines() == [
         '[1] bash {"command":"make"} (error)',
-        "E1204: src/a.py is broken",
+        "> E1204: src/a.py is broken",
     ]
 
 
-def test_the_caller_names_the_messages() -> None:
-    assert kept([user("see src/a.py")], 100, name=lambda place: f"~handle{place}").text.startswith(
-        "[~handle0] user\n"
-    )
+def test_the_caller_says_where_the_messages_stand() -> None:
+    made = kept([user("see src/a.py"), user("and src/b.py")], 100, places=[7, 30])
+    assert made.text == "[7] user\n> see src/a.py\n[30] user\n> and src/b.py"
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 5])
 def test_nothing_is_kept_where_nothing_fits(tokens: int) -> None:
-    assert kept([user("see src/a.py and src/b.py")], tokens) == Extract("", 0, ())
+    assert kept([user("see src/a.py and src/b.py")], tokens) == NOTHING
 
 
 def test_nothing_is_kept_of_nothing() -> None:
-    assert kept([], 100) == Extract("", 0, ())
-    assert extract(indexed([user("see src/a.py")]), Span(1, 1), 100, count) == Extract("", 0, ())
-    assert kept([Message("user", ()), user(" \n\t")], 100) == Extract("", 0, ())
+    assert kept([], 100) == NOTHING
+    assert extract(indexed([user("see src/a.py")]), Span(1, 1), 100, count) == NOTHING
+    assert kept([Message("user", ()), user(" \n\t")], 100) == NOTHING
 
 
 def test_only_the_messages_asked_for_are_read() -> None:
@@ -154,7 +165,7 @@ def test_what_follows_is_read_from_the_index_where_it_is_not_given() -> None:
     ]
     index = indexed(history)
     assert extract(index, Span(0, 2), 24, count) == extract(
-        index, Span(0, 2), 24, count, after=history[2:]
+        index, Span(0, 2), 24, count, Focus(after=history[2:])
     )
 
 
@@ -179,13 +190,13 @@ def test_a_call_is_told_in_its_own_line_where_its_result_is_not_shown() -> None:
         result("ok"),
     ]
     assert extract(indexed(history), Span(0, 1), 300, count).text.startswith(
-        '[0] assistant\nedit {"path":"src/a.py"'
+        '[0] assistant\n> edit {"path":"src/a.py"'
     )
 
 
 def test_pieces_of_one_line_are_joined_where_they_meet() -> None:
     line = "; ".join(f"set option_{number} to value_{number}" for number in range(12))
-    assert kept([result(f"{line}\n\n\n.")], 1_000).text.splitlines()[1] == line
+    assert kept([result(f"{line}\n\n\n.")], 1_000).text.splitlines()[1] == f"> {line}"
 
 
 def test_chinese_is_kept_by_its_terms_numbers_and_latin_words() -> None:
@@ -260,18 +271,17 @@ def test_extracts_fit_are_verbatim_ordered_and_the_same_each_time(
     stop = data.draw(st.integers(0, len(history)))
     start = data.draw(st.integers(0, stop))
     index = indexed(history)
-    made = extract(index, Span(start, stop), tokens, count, after=history[stop:])
+    focus = Focus(after=history[stop:])
+    made = extract(index, Span(start, stop), tokens, count, focus)
     assert made.tokens == count(made.text) <= tokens
-    assert made == extract(index, Span(start, stop), tokens, count, after=history[stop:])
+    assert made == extract(index, Span(start, stop), tokens, count, focus)
     places = [(line.message, line.line) for line in made.lines]
     assert places == sorted(set(places))
     assert all(start <= line.message < stop for line in made.lines)
-    originals = "\n".join(
-        line for message in history[start:stop] for line in original_lines(message)
-    )
-    leads = {f"[{place}]" for place in {line.message for line in made.lines}}
-    for line in made.text.splitlines():
-        if line.split(" ")[0] not in leads:
+    assert [quote.place for quote in made.quotes] == sorted({line.message for line in made.lines})
+    for quote in made.quotes:
+        originals = "\n".join(original_lines(history[quote.place]))
+        for line in quote.text.splitlines():
             assert all(piece in originals for piece in line.split("…"))
 
 

@@ -219,7 +219,7 @@ def test_a_pin_is_the_message_that_the_caller_named(
 def test_a_pin_on_results_and_words_of_one_anthropic_message_keeps_both() -> None:
     filler = FILLER * 100
     messages = [
-        {"role": "user", "content": [{"type": "text", "text": "the goal"}]},
+        {"role": "user", "content": [{"type": "text", "text": "the goal of all this"}]},
         {
             "role": "assistant",
             "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}],

@@ -47,7 +47,7 @@ def talk(
     tree.say("What is the goal?", agent=agent)
     node = tree.say(secret, agent=agent)
     for n in range(12):
-        tree.say(f"message {n} {'word ' * 60}", agent=agent)
+        tree.say(f"goal message {n} {'word ' * 60}", agent=agent)
     return tree, tree.session(agent), node
 
 

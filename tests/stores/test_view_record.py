@@ -7,7 +7,10 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from loom.context.policy import Policy, find_policy
+from loom.context.quotes import Quote
 from loom.context.report import Item
 from loom.context.request import Context
 from loom.engine.sessions import Session
@@ -20,8 +23,11 @@ from tests.stores.history import open_loom, select
 WINDOW = {"window": 900, "reserve_output": 100, "model": "gpt-4o"}
 
 
-def ask(session: Session) -> Context:
-    return asyncio.run(session.prepare(**WINDOW))
+PLAIN = replace(find_policy("default"), name="plain", cover=0.0)  # markers, and no covers
+
+
+def ask(session: Session, policy: Policy | str = "default") -> Context:
+    return asyncio.run(session.prepare(policy=policy, **WINDOW))
 
 
 def fill(session: Session) -> None:
@@ -51,6 +57,15 @@ def be_unversioned(record: dict[str, Any]) -> None:
     record["epoch"] |= {"seen": 0, "history": None, "hash": "", "archive": None, "told": []}
 
 
+def be_of_version_1(record: dict[str, Any]) -> None:
+    """As it was when a cover was its text."""
+    record["version"] = 1
+    for piece in record["epoch"]["pieces"]:
+        quotes = piece.pop("quotes", [])
+        for message in piece["messages"] if quotes else []:
+            message["parts"][0]["text"] += " In part, they said:\n[1] user\nQuestion 0"
+
+
 def be_later(record: dict[str, Any]) -> None:
     record["version"] = VIEW_VERSION + 1
 
@@ -62,7 +77,7 @@ def test_the_names_in_a_record_stay(address: str) -> None:
         ask(session)
         [(data,)] = select(loom.store.database, "SELECT data FROM views")
     record = json.loads(data)
-    assert record["version"] == 1
+    assert record["version"] == 2
     assert sorted(record) == [
         "as_of", "epoch", "given", "holes", "left", "map", "of", "positions", "ranges", "ratio",
         "shape", "shown", "summaries",
@@ -80,7 +95,11 @@ def test_the_names_in_a_record_stay(address: str) -> None:
         "widened",
     ]
     cut = next(piece for piece in epoch["pieces"] if piece["messages"])
-    assert sorted(cut) == ["items", "messages", "span"]
+    assert sorted(cut) == ["items", "messages", "quotes", "span"]
+    place, voice, speaker, about, lines, is_speech = cut["quotes"][-1]
+    assert (type(place), voice, speaker, about, is_speech) == (int, "user", "user", "", True)
+    said = f"Question {place // 2} about page_{place // 2}.md. " * 5
+    assert lines == [["user", said.strip()]]
     assert sorted(cut["span"]) == ["start", "stop"]
     assert set(cut["items"][0]) == set(Item.__struct_fields__)
     assert sorted(record["left"][0][2]) == ["answers", "exchanges", "messages", "own", "tokens"]
@@ -91,15 +110,17 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     )
 
 
-def test_a_view_without_a_version_goes_on(address: str) -> None:
+@pytest.mark.parametrize("change", [be_unversioned, be_of_version_1])
+def test_a_view_of_an_older_version_without_covers_goes_on(address: str, change: Any) -> None:
     with open_loom(address) as loom:
         session = loom.new()
         fill(session)
-        before = ask(session)
-        rewrite(loom, be_unversioned)
+        before = ask(session, PLAIN)
+        assert "dropped" in {item.action for item in before.report.items}
+        rewrite(loom, change)
         name = session.id
     with open_loom(address, salt="later") as loom:
-        after = ask(loom.session(name))
+        after = ask(loom.session(name), PLAIN)
         assert after.report.epoch_reason == "continued"
         assert after.openai() == before.openai()
         assert [problem for problem in examine(loom.store) if not problem.note] == []
@@ -107,7 +128,13 @@ def test_a_view_without_a_version_goes_on(address: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [be_later, lambda record: record.update(epoch={}), lambda record: record.pop("ranges")],
+    [
+        be_later,
+        be_of_version_1,
+        be_unversioned,
+        lambda record: record.update(epoch={}),
+        lambda record: record.pop("ranges"),
+    ],
 )
 def test_a_view_that_cannot_be_read_begins_an_epoch(address: str, change: Any) -> None:
     with open_loom(address) as loom:
@@ -126,3 +153,20 @@ def test_a_view_that_cannot_be_read_begins_an_epoch(address: str, change: Any) -
         )
         assert after.openai() == before.openai()
         assert ask(loom.session(name)).report.epoch_reason == "continued"
+
+
+def test_a_cover_is_stored_as_its_quotes_and_stands_again_word_for_word(address: str) -> None:
+    with open_loom(address) as loom:
+        session = loom.new()
+        fill(session)
+        before = ask(session)
+        name = session.id
+    with open_loom(address, salt="later") as loom:
+        after = ask(loom.session(name))
+        assert after.report.epoch_reason == "continued"
+        assert after.openai() == before.openai()
+        assert quotes_of(after) == quotes_of(before) != []
+
+
+def quotes_of(context: Context) -> list[Quote]:
+    return [quote for piece in context.continuation.pieces for quote in piece.quotes]

@@ -170,10 +170,20 @@ def wrap_lines(text: str, columns: int) -> list[str]:
             continue
         if line:
             lines.append(line)
-        while columns_of(word) > columns:
-            lines.append(word[: columns // 2])
-            word = word[columns // 2 :]
-        line = word
+        *full, line = _split_word(word, columns)
+        lines += full
     if line:
         return [*lines, line]
     return lines
+
+
+def _split_word(word: str, columns: int) -> list[str]:
+    """A word in pieces of at most this many columns."""
+    pieces, used = [""], 0
+    for character in word:
+        used += columns_of(character)
+        if used > columns:
+            pieces.append("")
+            used = columns_of(character)
+        pieces[-1] += character
+    return pieces

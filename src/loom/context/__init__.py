@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from loom.context.history.places import Spot as Spot
     from loom.context.history.places import Stretch as Stretch
     from loom.context.history.reasons import EpochReason as EpochReason
+    from loom.context.history.requests import MAX_GOAL_REQUESTS as MAX_GOAL_REQUESTS
     from loom.context.history.strategies import find_strategy as find_strategy
     from loom.context.history.summary_covers import SummarySpan as SummarySpan
     from loom.context.options import Options as Options
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from loom.context.policy import find_policy as find_policy
     from loom.context.policy import policies as policies
     from loom.context.policy import policy_text as policy_text
+    from loom.context.quotes import Quote as Quote
     from loom.context.report import LEFT_OUT as LEFT_OUT
     from loom.context.report import Action as Action
     from loom.context.report import Continuation as Continuation
@@ -70,6 +72,7 @@ else:
             "history.outlook": ("Outlook",),
             "history.places": ("Places", "Spot", "Stretch"),
             "history.reasons": ("EpochReason",),
+            "history.requests": ("MAX_GOAL_REQUESTS",),
             "history.strategies": ("find_strategy",),
             "history.summary_covers": ("SummarySpan",),
             "options": (
@@ -80,6 +83,7 @@ else:
                 "select_request_options",
             ),
             "policy": ("Policy", "find_policy", "policies", "policy_text"),
+            "quotes": ("Quote",),
             "report": ("Action", "Continuation", "Item", "LEFT_OUT", "Piece", "Report", "Returns"),
             "request": ("Context",),
             "rules": ("Rule", "find_kept"),

@@ -32,6 +32,7 @@ HistoryRoom = Literal["rest", "zone"]
 SummaryPlace = Literal["cover", "message", "system"]
 MapForm = Literal["ranked", "seed"]
 SystemMessages = Literal["turn", "keep"]
+GoalRule = Literal["first", "task"]
 CounterFunction = Callable[[str], int]
 if TYPE_CHECKING:
     _AnyStrategy = StrategyName | StrategyFunction
@@ -46,6 +47,7 @@ _RIGHT_VALUES: dict[str, tuple[str, ...]] = {
     "summary": get_args(SummaryPlace),
     "map": get_args(MapForm),
     "system_messages": get_args(SystemMessages),
+    "goal": get_args(GoalRule),
 }
 _FUNCTION_FIELDS = ("strategy", "counter")  # that may be functions
 
@@ -85,15 +87,24 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     margin: float = 0.08
     # How full a new epoch may be, so that the next calls can append to it.
     refill: float = 0.7
-    # Share of history that one new cover may use; 0 means no covers. A cover is a few lines that
-    # replace messages.
+    # Share of history that the lines of one new cover may use; 0 means no covers. A cover quotes
+    # the messages that it replaces.
     cover: float = 0.0
     # The same share for a request that continues no epoch.
     once: float = 0.55
-    # Share of history that all covers may use before they become one.
+    # Share of history that the lines of all covers may use before covers become one.
     covers: float = 0.3
+    # Share of the window for what users said: covers quote their messages whole while all of them
+    # fit. 0 means that covers quote only lines of them.
+    words: float = 0.0
     # Share of history after the covers that stays verbatim.
     verbatim: float = 0.2
+    # Which message is the goal: `first` is the first message of a user; `task` is the first one
+    # that states a task, and if users turned to another task later, that one is kept, too.
+    goal: GoalRule = "first"
+    # Whether a short request keeps what it leans on: the last request that says something by
+    # itself, and the model's last words before it.
+    leaned_on: bool = False
     # How many of the last nodes are always kept.
     minimum_recent_nodes: int = 4
     # From this share of history on, an epoch may begin early if that pays; 1 means never.
@@ -157,6 +168,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ("cover", self.cover, 0, 0.5),
             ("once", self.once, 0, 0.7),
             ("covers", self.covers, 0, 0.6),
+            ("words", self.words, 0, 0.5),
             ("verbatim", self.verbatim, 0.1, 1),
             ("early", self.early, 0.3, 1),
             ("cold", self.cold, 0.3, 1),

@@ -11,7 +11,8 @@ from loom.context.handles import Archive
 from loom.context.history.outlook import Outlook
 from loom.context.history.places import Places, Stretch
 from loom.context.history.reasons import ALONE, EpochReason
-from loom.conversation.message import Message
+from loom.context.quotes import Quote, introduce_quotes, render
+from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
 
@@ -52,6 +53,7 @@ class Piece(Struct, frozen=True):
     span: Span
     messages: tuple[Message, ...]
     items: tuple[Item, ...]
+    quotes: tuple[Quote, ...] = ()  # what a cover says
 
     @property
     def action(self) -> Action:
@@ -69,6 +71,33 @@ class Piece(Struct, frozen=True):
     def is_whole(self) -> bool:
         """Whether all of it is in the request as it was said."""
         return all(item.action == "kept" for item in self.items)
+
+    @property
+    def without_quotes(self) -> tuple[Message, ...]:
+        """Its messages; of a cover, the marker alone."""
+        if not self.quotes:
+            return self.messages
+        text = self.messages[0].text
+        marker = text.removesuffix(introduce_quotes(self.quotes))
+        return (replace(self.messages[0], parts=(Text(marker),)),)
+
+    @property
+    def introduction(self) -> str:
+        """What a cover says before its quotes."""
+        return self.messages[0].text.removesuffix(self.text_of_quotes).rstrip()
+
+    @property
+    def text_of_quotes(self) -> str:
+        """What a cover says after its introduction."""
+        return render(self.quotes)
+
+    def with_quotes(self, quotes: tuple[Quote, ...]) -> "Piece":
+        """A marker with quotes after it."""
+        if not quotes:
+            return self
+        text = self.messages[0].text + introduce_quotes(quotes)
+        message = replace(self.messages[0], parts=(Text(text),))
+        return replace(self, messages=(message,), quotes=quotes)
 
     @property
     def tokens(self) -> int:
@@ -247,8 +276,19 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
         return fields | {
             "outlook": asdict(self.outlook),
             "pressure": self.pressure,
-            "items": [asdict(item) for item in self.items],
+            "items": self._describe_items(),
         }
+
+    def _describe_items(self) -> list[dict[str, Any]]:
+        """The items, and what covers quote."""
+        found = self.__dict__.get(_CONTINUATION)
+        pieces = found.pieces if isinstance(found, Continuation) else ()
+        quotes = {piece.items[0].place: piece.quotes for piece in pieces if piece.quotes}
+        described = [asdict(item) for item in self.items]
+        for item in described:
+            if item["action"] == "covered" and item["place"] in quotes:
+                item["quotes"] = [quote.as_dict() for quote in quotes[item["place"]]]
+        return described
 
 
 _CONTINUATION = "_continuation"

@@ -39,7 +39,7 @@ class GrowingHistory(Protocol):
     """
 
     @property
-    def messages(self) -> tuple[Message, ...]: ...
+    def messages(self) -> tuple[object, ...]: ...
     @property
     def size(self) -> int: ...
 
@@ -59,7 +59,7 @@ class RecentHistories(Generic[Kept]):
         self._known: dict[int, Kept] = {}  # the newest last; a number is given once
         self._numbers = count()
 
-    def take(self, messages: tuple[Message, ...]) -> Kept | None:
+    def take(self, messages: tuple[object, ...]) -> Kept | None:
         """The longest of those that these messages begin with."""
         known = list(self._known.items())
         # The same messages, not just equal ones, are compared at next to no cost.

@@ -2,9 +2,10 @@
 back.
 """
 
-from msgspec import Struct
+from msgspec import Struct, convert
+from msgspec.structs import astuple
 
-from loom.context import Epoch, Item, Piece, Stretch
+from loom.context import Epoch, Item, Piece, Quote, Stretch
 from loom.conversation.turns import Span
 from loom.stores import (
     VIEW_VERSION,
@@ -13,6 +14,7 @@ from loom.stores import (
     ItemRecord,
     MapRecord,
     PieceRecord,
+    QuoteRecord,
     SpanRecord,
     StoredView,
     StretchRecord,
@@ -158,15 +160,17 @@ def _record_piece(piece: Piece) -> PieceRecord:
     is_whole = all(item.action == "kept" for item in piece.items)
     return PieceRecord(
         span=SpanRecord(piece.span.start, piece.span.stop),
-        messages=() if is_whole else piece.messages,
+        messages=() if is_whole else piece.without_quotes,
         items=tuple(map(_record_item, piece.items)),
+        quotes=tuple(QuoteRecord(*astuple(quote)) for quote in piece.quotes),
     )
 
 
 def _piece(record: PieceRecord) -> Piece:
-    return Piece(
+    bare = Piece(
         Span(record.span.start, record.span.stop), record.messages, tuple(map(_item, record.items))
     )
+    return bare.with_quotes(convert([astuple(quote) for quote in record.quotes], tuple[Quote, ...]))
 
 
 def _record_item(item: Item) -> ItemRecord:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from loom.stores.view_record import ItemRecord as ItemRecord
     from loom.stores.view_record import MapRecord as MapRecord
     from loom.stores.view_record import PieceRecord as PieceRecord
+    from loom.stores.view_record import QuoteRecord as QuoteRecord
     from loom.stores.view_record import SpanRecord as SpanRecord
     from loom.stores.view_record import StoredView as StoredView
     from loom.stores.view_record import StretchRecord as StretchRecord
@@ -105,6 +106,7 @@ else:
                 "ItemRecord",
                 "MapRecord",
                 "PieceRecord",
+                "QuoteRecord",
                 "SpanRecord",
                 "StoredView",
                 "StretchRecord",

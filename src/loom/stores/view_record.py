@@ -4,6 +4,8 @@ with.
 Rules of this file:
 - The names of fields are names in databases. They stay, whatever the values are called in memory.
 - A record without a version was written before there were versions. It has the fields of version 1.
+- In version 1 a cover is its text. It says nothing to the next cover, so a record of version 1 with
+  covers cannot be read.
 - A record of a later version cannot be read. A view is a cache: the next request then begins an
   epoch.
 - Whoever adds a field gives it a default. Whoever changes the meaning of a field raises
@@ -13,12 +15,13 @@ Rules of this file:
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.stores.sql.stored import decode_stored
 
-VIEW_VERSION = 1  # what this program writes
+VIEW_VERSION = 2  # what this program writes
 
 
 class SpanRecord(Struct, frozen=True):
@@ -37,12 +40,33 @@ class ItemRecord(Struct, frozen=True, omit_defaults=True):
     returns_at: int = 0
 
 
-class PieceRecord(Struct, frozen=True):
-    """A piece. One that stands as it is in the history has no messages: they are in the nodes."""
+class QuoteRecord(Struct, frozen=True, array_like=True):
+    """What a cover shows of one message: its place, who speaks, and lines of it, each with its
+    voice.
+    """
+
+    place: int
+    voice: str
+    speaker: str
+    about: str
+    lines: tuple[tuple[str, str], ...]
+    is_speech: bool
+
+
+class PieceRecord(Struct, frozen=True, omit_defaults=True):
+    """A piece. One that stands as it is in the history has no messages: they are in the nodes.
+
+    Of a cover, the message has the marker only; what it says is in its quotes.
+    """
 
     span: SpanRecord
     messages: tuple[Message, ...]
     items: tuple[ItemRecord, ...]
+    quotes: tuple[QuoteRecord, ...] = ()
+
+    @property
+    def is_cover(self) -> bool:
+        return self.items[0].action == "covered"
 
 
 class EpochRecord(Struct, frozen=True, kw_only=True):
@@ -127,6 +151,8 @@ def encode_view(record: ViewRecord) -> str:
 def decode_view(data: str) -> ViewRecord:
     """A view from what is stored. Raises one of UNREADABLE."""
     record = decode_stored(data, ViewRecord)
+    if record.version == 1 and not any(piece.is_cover for piece in record.epoch.pieces):
+        record = replace(record, version=VIEW_VERSION)
     if record.version != VIEW_VERSION:
         raise ValueError(
             f"a view of version {record.version}, and this program reads version {VIEW_VERSION}"

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,18 @@ from msgspec import Struct
 from loom.cli import terminal
 from loom.cli.output import STANDARD_OUTPUT, open_output
 from loom.cli.request.budget import print_zone
+from loom.cli.request.covers import print_beginning, print_cover
 from loom.cli.request.options import Subject, WeaveCommand, add_weave_options
 from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, say_dim, style
 from loom.cli.transcript.show import look
-from loom.context import LEFT_OUT, Action, Item, Report
+from loom.context import LEFT_OUT, Action, Item, Piece, Report
 from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span
 from loom.dialects import dialect, dialect_choices
 
-COVER_LINES = 4  # of what a cover says, unless all are asked for
 SHOWN = 4  # places of what is hidden by one rule
 ACTION_COLUMNS = 8
+MIN_WORDS_COLUMNS = 16  # with fewer, words are printed on a line of their own
 # The colour of each action, and its mark in the strip that shows the whole history.
 LOOKS: dict[Action, tuple[str, str]] = {
     "kept": ("green", "█"),
@@ -49,6 +50,18 @@ class ReportStretch(Struct):
     after: int
     handles: tuple[str, ...]
     returns_at: int
+
+
+class ReportLine(Struct, frozen=True):
+    """What is printed of an item or of a stretch: in columns, and after them."""
+
+    action: Action
+    place: str
+    size: str
+    rule: str
+    words: str = ""
+    way_back: str = ""
+    cover: Piece | None = None
 
 
 def find_stretches(report: Report) -> Iterator[ReportStretch]:
@@ -174,12 +187,14 @@ def _write_requests(requests: list[Any]) -> str:
 @click.command()
 @add_weave_options
 @click.option(
-    "--full",
+    "--show",
+    "show_covers",
     is_flag=True,
-    help="Print the complete text that replaces messages that were left out.",
+    help="Print the complete text that replaces messages that were left out, as the model reads "
+    "it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def explain(asked: WeaveCommand, full: bool, as_json: bool) -> None:
+def explain(asked: WeaveCommand, show_covers: bool, as_json: bool) -> None:
     """Explain what is in a request, what is not, and why.
 
     The input is a transcript, a stored session or a stored tree.
@@ -196,7 +211,7 @@ def explain(asked: WeaveCommand, full: bool, as_json: bool) -> None:
         elif several:
             _print_line(subject, context.report)
         else:
-            print_explained(subject, context.report, full)
+            print_explained(subject, context.report, show_covers)
     if as_json:
         say(to_json(reports[0] if len(reports) == 1 else reports))
 
@@ -213,27 +228,24 @@ def print_request(subject: Subject, report: Report, title: str) -> None:
     found = list(find_stretches(report))
     say(f"  {_strip(report, found, min(terminal.width() - 4, 100))}")
     say(f"  {summary(report)}")
-    _print_stretches(report, [stretch for stretch in found if stretch.action != "kept"])
+    _print_lines(
+        [_line_of_stretch(report, stretch) for stretch in found if stretch.action != "kept"]
+    )
     _print_repairs(report)
     _print_hidden(report)
     for text in report.notes:
         note(text)
 
 
-def print_explained(subject: Subject, report: Report, full: bool) -> None:
+def print_explained(subject: Subject, report: Report, show_covers: bool) -> None:
     _print_head(subject, report, f"by policy {report.policy}")
-    for item in report.items:
-        if item.zone != "history":
-            if item.before != item.after:
-                size = f"{item.before:,} → {item.after:,}"
-            else:
-                size = f"{item.after:,}"
-            if item.place.startswith("sections"):
-                name = f"{item.place} {clean(item.zone)}"
-            else:
-                name = item.place
-            say(f"  {_label(item.action)} {name:<20} {size:>17}  {clean(item.rule)}")
-    _print_stretches(report, list(find_stretches(report)), _cover_lines(report, full))
+    covers = {
+        piece.span: piece for piece in report.continuation.pieces if piece.action == "covered"
+    }
+    lines = [_line_of_item(item) for item in report.items if item.zone != "history"]
+    for stretch in find_stretches(report):
+        lines.append(_line_of_stretch(report, stretch, covers.get(stretch.span)))
+    _print_lines(lines, show_covers)
     _print_repairs(report)
     _print_hidden(report)
     say(f"  {summary(report)}")
@@ -316,44 +328,48 @@ def _strip(report: Report, found: list[ReportStretch], columns: int) -> str:
     return drawn
 
 
-def _cover_lines(report: Report, full: bool) -> dict[Span, list[str]]:
-    """What covers say, by what they stand for: the lines after the marker, or the first of them."""
-    found: dict[Span, list[str]] = {}
-    for piece in report.continuation.pieces:
-        if piece.items[0].action != "covered":
-            continue
-        lines = piece.messages[0].text.splitlines()[1:]
-        if not full and len(lines) > COVER_LINES:
-            lines = [
-                *lines[:COVER_LINES],
-                f"… and {len(lines) - COVER_LINES:,} lines more; --full shows them",
-            ]
-        found[piece.span] = lines
-    return found
+def _line_of_item(item: Item) -> ReportLine:
+    """What is printed of an item outside history."""
+    place, size = item.place, f"{item.after:,}"
+    if place.startswith("sections"):
+        place += f" {clean(item.zone)}"
+    if item.before != item.after:
+        size = f"{item.before:,} → {size}"
+    return ReportLine(item.action, place, size, clean(item.rule))
 
 
-def _print_stretches(
-    report: Report, found: list[ReportStretch], covers: Mapping[Span, list[str]] | None = None
-) -> None:
-    places = [report.continuation.places.label(stretch.span) for stretch in found]
-    place_columns = max([20, *map(len, places)])
+def _line_of_stretch(
+    report: Report, stretch: ReportStretch, cover: Piece | None = None
+) -> ReportLine:
+    """What is printed of a stretch of the history."""
+    place, size = report.continuation.places.label(stretch.span), f"{stretch.before:,}"
+    way_back = ""
+    if stretch.action != "kept":
+        size += f" → {stretch.after:,}"
+        way_back = _way_back(stretch, report.reserved_output)
+    words = _words(report, stretch)
+    return ReportLine(stretch.action, place, size, stretch.rule, words, way_back, cover)
+
+
+def _print_lines(lines: list[ReportLine], show_covers: bool = False) -> None:
+    """Print lines in columns. Words for which there is little room get a line of their own."""
+    places = max([len(line.place) for line in lines], default=0)
+    sizes = max([len(line.size) for line in lines], default=0)
     indent = " " * (ACTION_COLUMNS + 4)
-    for place, stretch in zip(places, found, strict=True):
-        lead = f" {place:<{place_columns}} {_size(stretch):>17}  {stretch.rule}  "
-        room = terminal.width() - len(lead) - ACTION_COLUMNS - 2
-        words = one_line(_words(report, stretch), max(room, 12))
-        say(f"  {_label(stretch.action)}{lead}{dim(words)}")
-        if stretch.action != "kept":
-            say(dim(indent + _way_back(stretch, report.reserved_output)))
-        for line in (covers or {}).get(stretch.span, ()):
-            bar_mark = style("│", fg=LOOKS[stretch.action][0])
-            say(f"{indent}{bar_mark} {one_line(line, terminal.width() - len(indent) - 2)}")
-
-
-def _size(stretch: ReportStretch) -> str:
-    if stretch.action == "kept":
-        return f"{stretch.before:,}"
-    return f"{stretch.before:,} → {stretch.after:,}"
+    for line in lines:
+        begin = f" {line.place:<{places}}  {line.size:>{sizes}}  {line.rule}"
+        room = terminal.width() - len(begin) - ACTION_COLUMNS - 4
+        is_roomy = room >= MIN_WORDS_COLUMNS
+        words = dim(one_line(line.words, room if is_roomy else terminal.width() - len(indent)))
+        say(f"  {_label(line.action)}{begin}  {words if is_roomy else ''}".rstrip())
+        if line.words and not is_roomy:
+            say(indent + words)
+        if line.way_back:
+            say(dim(indent + line.way_back))
+        if line.cover and show_covers:
+            print_cover(line.cover, LOOKS[line.action][0])
+        elif line.cover:
+            print_beginning(line.cover, LOOKS[line.action][0])
 
 
 def _way_back(stretch: ReportStretch, reserve: int) -> str:

@@ -7,16 +7,22 @@ depends on what will be asked.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal, assert_never
 
 from msgspec import Struct
 
+from loom.context.quotes import Quote, Voice, name_speaker
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 
-Voice = Literal["user", "assistant", "thought", "call", "result", "error", "system"]
+# What a message ages by. Users, and the model where it says something, have clocks of their own, so
+# that no work of tools makes their words old. What was quoted before ages by what came since.
+Clock = Literal["user", "assistant", "work", "quotes"]
+Kind = Literal["", "path", "random"]  # of an anchor
 
 # How much a mention says about what will be needed: a tool shows everything, a speaker only what
 # matters to him.
@@ -29,6 +35,8 @@ VOICES: dict[Voice, float] = {
     "error": 2.0,
     "system": 1.0,
 }
+SPEAKING: tuple[Voice, ...] = ("user", "assistant")
+PRINTING: tuple[Voice, ...] = ("result", "error")
 ALONE = 3.0  # and more where a tool names one thing: that tells more than a list of a thousand
 FEW = 4  # names in a tool's answer with which half of that is left
 # What a line is worth for its words alone, whatever it names.
@@ -42,7 +50,9 @@ WORDS: dict[Voice, float] = {
     "system": 0.1,
 }
 NOTED = 1.5  # and more where it tells of an error, a decision or a task
-TREE, RANDOM = 1.0, 5.0  # what its kind adds to the worth of an anchor: a path, what looks random
+# What its kind adds to the worth of an anchor.
+BONUS: dict[Kind, float] = {"": 0.0, "path": 1.0, "random": 5.0}
+OFTEN = 1.0  # anchors of a kind in each message of a source that make one half as rare
 
 # lines up to which a tool's answer is worth its words; of a longer one only what names things is
 # kept
@@ -96,6 +106,7 @@ _DIGITS = re.compile(r"v?\d+(?:[.:,-]\d+)+\w{0,4}")
 # joined by hyphens: tickets, dates, names of models
 _CODE = re.compile(r"[\w-]*(?:\d|[A-Z]{2})[\w-]*|\w+(?:-\w+){2,}")
 _RANDOM = re.compile(r"[A-Za-z]\d+[A-Za-z]|\d[A-Za-z]+\d|[A-Za-z]-\w*\d")
+_COUNT = re.compile(r"[\d.,:%-]+")  # how many, or when: nobody coins it
 _SENTENCE = re.compile(r"[.!?;:。！？；\n](?:(?<=[。！？；\n])|\s+)")
 _ERROR = re.compile(
     r"(?:error|exception|warning)s?\b"
@@ -176,15 +187,46 @@ class Speaker(Struct, frozen=True, gc=False):
     about: str = ""
     call: int = -1
 
+    @property
+    def is_tool(self) -> bool:
+        return self.voice in ("result", "error")
 
-class Trace(Struct, gc=False):
-    """Where an anchor was named: messages, each once, and passages, both in order. `bonus` is what
-    its kind adds to its worth.
+
+class SourceOutput(Struct):
+    """What a source has printed: how many messages, and how many anchors of each kind for the first
+    time.
     """
 
-    bonus: float
+    messages: int = 0
+    anchors: dict[str, int] = {}
+
+    def rate(self, kind: str) -> float:
+        return self.anchors.get(kind, 0) / max(self.messages, 1)
+
+
+class Trace(Struct, gc=False):
+    """Where an anchor was named: messages, each once, and passages, both in order.
+
+    It is coined if somebody said it and no tool printed it: nobody can look it up.
+    """
+
+    kind: Kind
     messages: list[int]
     passages: list[int]
+    is_coined: bool = False
+
+
+def _source(origin: Speaker) -> str:
+    """Who prints: a tool, or a voice."""
+    return origin.name if origin.is_tool else origin.voice
+
+
+def _clock(origin: Speaker, texts: Sequence["Said"]) -> Clock:
+    if origin.voice == "user":
+        return "user"
+    if origin.voice == "assistant" and any(voice == "assistant" for voice, _, _ in texts):
+        return "assistant"
+    return "work"
 
 
 class AnchorIndex:
@@ -195,11 +237,13 @@ class AnchorIndex:
         self.origins: list[Speaker] = []
         self.weights: list[float] = []  # of each message: what its mentions tell
         self.sizes: list[int] = []  # of each message: how many anchors it names
+        self.printed: dict[str, SourceOutput] = {}  # of each source: how much of what it prints
         self.first: list[int] = [0]  # of each message: its first passage; one more at the end
         self.passages: list[Passage] = []
         self.places: list[int] = []  # of each passage: its message
-        self.asked: list[int] = []  # passages that users said
-        self.told: list[int] = []  # others that are worth something for their words
+        self.clocks: list[Clock] = []  # of each message: the clock by which it ages
+        # of each voice: the passages that are worth something for their words
+        self.spoken: dict[Voice, list[int]] = {}
         self.traces: dict[str, Trace] = {}
         self.size = 0  # about how many bytes all this takes
         self._calls: dict[str, Speaker] = {}
@@ -207,22 +251,32 @@ class AnchorIndex:
     def __len__(self) -> int:
         return len(self.origins)
 
-    def add(self, message: Message) -> None:
-        """Take in the next message."""
+    def add(self, source: Message | Quote) -> None:
+        """Take in the next message, or what was quoted of one."""
+        if isinstance(source, Quote):
+            # What a tool was asked was on its label, which is shorter now.
+            self._add(Speaker(source.voice, source.speaker), tuple(_quoted_texts(source)))
+            self.clocks[-1] = "quotes"
+        else:
+            self._add(self._origin(source, len(self.origins)), tuple(_texts(source)))
+
+    def _add(self, origin: Speaker, texts: tuple["Said", ...]) -> None:
         place = len(self.origins)
-        origin = self._origin(message, place)
         named = 0
-        texts = tuple(_texts(message))
         read = self.memory.passages(texts)
         for number, passage in enumerate(read, len(self.passages)):
             if passage.said:
-                (self.asked if passage.voice == "user" else self.told).append(number)
+                self.spoken.setdefault(passage.voice, []).append(number)
             named += len(passage.anchors)
             for anchor in passage.anchors:
                 trace = self.traces.get(anchor)
                 if trace is None:
-                    self.traces[anchor] = Trace(_bonus(anchor), [place], [number])
+                    trace = self._trace(anchor, origin, place, number)
+                    trace.is_coined = passage.voice in SPEAKING and not _COUNT.fullmatch(anchor)
+                    self.traces[anchor] = trace
                     continue
+                if trace.is_coined and passage.voice in PRINTING:
+                    trace.is_coined = False
                 trace.passages.append(number)
                 if trace.messages[-1] != place:
                     trace.messages.append(place)
@@ -230,23 +284,43 @@ class AnchorIndex:
         self.passages += read
         self.places += [place] * len(read)
         self.origins.append(origin)
+        self.clocks.append(_clock(origin, texts))
         self.sizes.append(named)
+        self.printed.setdefault(_source(origin), SourceOutput()).messages += 1
         self.weights.append(
-            VOICES[origin.voice] + (ALONE / (1 + named / FEW) if message.role == "tool" else 0.0)
+            VOICES[origin.voice] + (ALONE / (1 + named / FEW) if origin.is_tool else 0.0)
         )
         self.first.append(len(self.passages))
+
+    def _trace(self, anchor: str, origin: Speaker, place: int, number: int) -> Trace:
+        """The trace of an anchor that is named for the first time."""
+        kind = _kind(anchor)
+        if kind:
+            printed = self.printed.setdefault(_source(origin), SourceOutput())
+            printed.anchors[kind] = printed.anchors.get(kind, 0) + 1
+        return Trace(kind, [place], [number])
+
+    def rarity(self, kind: str, places: Sequence[int]) -> float:
+        """How rare this kind of anchor is with whoever named it at these places: 1 for a source
+        that hardly ever prints one, less the more it prints.
+        """
+        rates = [self.printed[_source(self.origins[place])].rate(kind) for place in places]
+        return 1 / (1 + min(rates) / OFTEN)
 
     def of_message(self, place: int) -> list[Passage]:
         return self.passages[self.first[place] : self.first[place + 1]]
 
     def _origin(self, message: Message, place: int) -> Speaker:
         for call in message.calls:
-            self._calls[call.id] = Speaker("call", _plain(call.name), describe_call(call), place)
+            name = name_speaker("call", "tool", call.name)
+            self._calls[call.id] = Speaker("call", name, describe_call(call), place)
         results = message.results
         if message.role != "tool" or not results:
-            return Speaker(_voice(message), _plain(message.author) or message.role)
+            said = _voice(message)
+            return Speaker(said, name_speaker(said, message.role, message.author))
         answered = [
-            self._calls.get(result.call_id) or Speaker("call", _plain(result.name) or "tool")
+            self._calls.get(result.call_id)
+            or Speaker("call", name_speaker("call", "tool", result.name))
             for result in results
         ]
         voice: Voice = "result"
@@ -297,15 +371,15 @@ def _voice(message: Message) -> Voice:
 
 
 @lru_cache(maxsize=1 << 16)
-def _bonus(anchor: str) -> float:
-    """What its kind adds to the worth of an anchor: what looks random cannot be guessed, a place in
-    a tree is come back to.
+def _kind(anchor: str) -> Kind:
+    """What kind of name an anchor is: what looks random cannot be guessed, a place in a tree is
+    come back to.
     """
     if "/" in anchor and "://" not in anchor:
-        return TREE
+        return "path"
     if len(anchor) > 5 and _RANDOM.search(anchor):
-        return RANDOM
-    return 0.0
+        return "random"
+    return ""
 
 
 Found = tuple[int, int, str]  # where an anchor begins and ends in a line, and its text
@@ -384,7 +458,7 @@ def _names(run: str) -> tuple[tuple[int, int], ...]:
 def forget_names() -> None:
     """Let go of the short runs of letters that were looked at last."""
     _names.cache_clear()
-    _bonus.cache_clear()
+    _kind.cache_clear()
 
 
 Said = tuple[Voice, bool, str]  # whose words, whether they are escaped, and the words
@@ -470,6 +544,12 @@ def _texts(message: Message) -> Iterator[Said]:
                 pass
             case _:
                 assert_never(part)
+
+
+def _quoted_texts(quote: Quote) -> Iterator[Said]:
+    """The lines of a quote, those of one voice that follow each other as one text."""
+    for voice, lines in groupby(quote.lines, key=itemgetter(0)):
+        yield voice, voice == "call", "\n".join([text for _, text in lines])
 
 
 def _cut_line(

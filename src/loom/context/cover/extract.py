@@ -7,20 +7,32 @@ show per token. Same input, same text; no model.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from loom.context.cover.anchors import VOICES, AnchorIndex, Passage, find_anchors, passages_of
+from loom.context.cover.anchors import (
+    BONUS,
+    VOICES,
+    AnchorIndex,
+    Clock,
+    Passage,
+    find_anchors,
+    passages_of,
+)
+from loom.context.quotes import Quote, Voice, render
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
 FADING = 10  # messages until what was named once is worth half
+MANY = 20  # anchors in a message with which half of the bonus of their kind is left
+LASTING = 0.5  # the power of its age by which what was coined fades
 SHARPNESS = 0.75  # below 1, many that may be needed weigh up one that surely is
 NEWEST = 8  # mentions of an anchor that are weighed: older ones add little
-MANY = 20  # anchors in a message with which half of the bonus of their kind is left
 SHOWN = 0.05  # of its worth is left to an anchor that stands in what follows
 AGAIN = 0.1  # of its worth is left to an anchor that was shown once; nothing after the second time
 DEFINED = 1.1  # a line that defines beats one that mentions
@@ -28,11 +40,15 @@ NEAR = 3.0  # how much more is worth what was named beside what is spoken of now
 BESIDE = 2.0  # and how many times that where it was in the same line
 PLACES = 4  # where a thing spoken of now was named: as many messages are looked at
 HOLDERS = 2  # lines that are tried for each anchor: the newest, and the shortest of a few more
-SPOKEN = 100  # lines that are tried for their words: of users, and of all others
+SPOKEN = 100  # lines of each voice that are tried for their words
+FIRST_TOLD: tuple[Voice, ...] = ("assistant",)
+SPEECH_SHARE = 0.6  # of the tokens, for what the model said before all else
+FULL_SPEECH_TOKENS = 13_000  # with fewer, that share is smaller: the work at hand comes first
+SPEECH_POWER = 1.5
 TOKENS = 10  # of the budget for each anchor that is tried
 SMALLEST = 8  # tokens with which nothing more can be shown
 TRIES = 24  # lines that do not fit in what is left, until no other is tried
-LINE, LEAD = 2, 7  # tokens that a line and the lead of a message cost beside their words
+LINE, LEAD = 3, 7  # tokens that a line and the lead of a message cost beside their words
 BYTES = 3.2  # of a token, as long as a line is only compared with others
 
 
@@ -44,11 +60,33 @@ class Line(Struct, frozen=True):
 
 
 class Extract(Struct, frozen=True):
-    """What was chosen, as text ready to place, and its size."""
+    """What was chosen, by message, and the tokens of its text."""
 
-    text: str
+    quotes: tuple[Quote, ...]
     tokens: int
     lines: tuple[Line, ...]
+
+    @property
+    def text(self) -> str:
+        return render(self.quotes)
+
+
+class Focus(Struct, frozen=True):
+    """What a choice of lines looks at beside the messages themselves.
+
+    `after` is what stays verbatim after them: what it shows need not be quoted again, and what it
+    speaks of is likely needed. So is what the `goal` names. `places` are the numbers by which
+    messages are called; their own indexes if there are none. `quoted` are the messages that are
+    quoted whole in any case.
+    """
+
+    after: Sequence[Message] | None = None
+    goal: str = ""
+    places: Sequence[int] = ()
+    quoted: frozenset[int] = frozenset()
+
+
+NO_FOCUS = Focus()
 
 
 def extract(
@@ -56,90 +94,114 @@ def extract(
     span: Span,
     tokens: int,
     count: Callable[[str], int],
-    *,
-    after: Sequence[Message] | None = None,
-    goal: str = "",
-    name: Callable[[int], str] = str,
+    focus: Focus = NO_FOCUS,
 ) -> Extract:
     """Lines of the messages of a span, verbatim, chosen within so many tokens.
 
-    `after` is what stays verbatim behind them (what the index has behind the span, unless told
-    otherwise): what it shows need not be told again, and what it speaks of is likely needed. So is
-    what the `goal` names. `name` tells what a message is called in the text, by its place.
+    Where `focus` does not say what stays after them, it is what the index has after the span.
     """
     start, stop = max(0, span.start), min(span.stop, len(index))
     if start >= stop or tokens <= 0:
-        return Extract("", 0, ())
-    if after is None:
-        spoken = index.passages[index.first[stop] :]
-    else:
-        spoken = [p for m in after for p in passages_of(m, index.memory)]
-    worth = _worth(index, start, stop, spoken, goal)
-    greedy = _Greedy(index, start, stop, worth, tokens, count, name)
-    best, size, chosen = "", 0, 0
-    # Lines cost less together than apart, so there is room for more when the first have been
-    # counted as they stand.
-    while tokens - size > max(SMALLEST, size // 100) and greedy.take(tokens - size):
-        text = _text(index, greedy.chosen, name)
-        if (together := count(text)) > tokens:
-            break
-        best, size, chosen = text, together, len(greedy.chosen)
+        return Extract((), 0, ())
+    greedy = _Greedy(index, _age(index, start, stop), count, focus)
+    best, size = 0, 0
+    for worth, pool, limit in _plan_rounds(index, start, stop, tokens, focus):
+        greedy.open(worth, pool)
+        # Lines cost less together than apart, so there is room for more when the first have been
+        # counted as they stand.
+        while limit - size > max(SMALLEST, size // 100) and greedy.take(limit - size):
+            together = count(render(quote_passages(index, greedy.chosen, focus)))
+            if together > tokens:
+                break
+            best, size = len(greedy.chosen), together
     if not best:
-        best, size, chosen = _first_that_fit(index, greedy.chosen, tokens, count, name)
-    lines = sorted(
-        {(index.places[number], index.passages[number].line) for number in greedy.chosen[:chosen]}
-    )
-    return Extract(best, size, tuple(Line(*line) for line in lines))
+        best, size = _count_fitting(index, greedy.chosen, tokens, count, focus)
+    chosen = greedy.chosen[:best]
+    lines = sorted({(index.places[number], index.passages[number].line) for number in chosen})
+    quotes = quote_passages(index, chosen, focus)
+    return Extract(quotes, size, tuple(Line(*line) for line in lines))
 
 
-def _first_that_fit(
+def _count_fitting(
     index: AnchorIndex,
     chosen: list[int],
     tokens: int,
     count: Callable[[str], int],
-    name: Callable[[int], str],
-) -> tuple[str, int, int]:
-    """As many of the chosen, best first, as fit where they cost more together than apart."""
+    focus: Focus,
+) -> tuple[int, int]:
+    """How many of the chosen, best first, fit where they cost more together than apart; and their
+    tokens.
+    """
     number = len(chosen)
     while number:
-        text = _text(index, chosen[:number], name)
-        if (size := count(text)) <= tokens:
-            return text, size, number
+        size = count(render(quote_passages(index, chosen[:number], focus)))
+        if size <= tokens:
+            return number, size
         number = number * 7 // 8
-    return "", 0, 0
+    return 0, 0
 
 
-def _worth(
-    index: AnchorIndex, start: int, stop: int, after: Iterable[Passage], goal: str
-) -> dict[str, float]:
-    """What showing each anchor of the messages is worth."""
-    # What each message's mentions are worth now; nothing for those that are not asked for.
-    fading = [0.0] * start
-    fading += [
-        weight / (stop - place + FADING)
-        for place, weight in enumerate(index.weights[start:stop], start)
-    ]
-    shown = _strongest(after)
-    worth: dict[str, float] = {}
+class _Worth(Struct, frozen=True):
+    """What showing each anchor of the messages is worth: for the work at hand, and, of those that
+    somebody coined, for what was said.
+    """
+
+    work: dict[str, float]
+    coined: dict[str, float]
+
+
+def _find_worth(index: AnchorIndex, start: int, stop: int, focus: Focus) -> _Worth:
+    fading = _fade(index, start, _age(index, start, stop))
+    # What was coined stays worth saying for longer: it can be found nowhere else.
+    ages = _age_by_voice(index, start, stop)
+    lasting = _fade(index, start, [FADING + max(age - FADING, 0) ** LASTING for age in ages])
+    shown = _strongest(_passages_shown(index, stop, focus))
+    work: dict[str, float] = {}
+    coined: dict[str, float] = {}
     for anchor, trace in index.traces.items():
         places = trace.messages
         if places[-1] >= stop:
             places = places[: bisect_left(places, stop)]
+        named = places[-NEWEST:]
         value = 0.0
-        for place in places[-NEWEST:]:
+        for place in named:
             value += fading[place]
-        if value:
-            value = value**SHARPNESS * (1 + trace.bonus / (1 + index.sizes[places[-1]] / MANY))
-            if anchor in shown:
-                worth[anchor] = value * SHOWN
-            else:
-                worth[anchor] = value
+        if not value:
+            continue
+        value **= SHARPNESS
+        if trace.kind:
+            value *= 1 + BONUS[trace.kind] / (1 + index.sizes[places[-1]] / MANY)
+        work[anchor] = value * SHOWN if anchor in shown else value
+        if trace.is_coined and anchor not in shown:
+            lasts = sum([lasting[place] for place in named]) ** SHARPNESS
+            coined[anchor] = lasts * (1 + index.rarity(trace.kind, named))
     cues = {
-        anchor: VOICES["user"] for line in goal.splitlines() for _, _, anchor in find_anchors(line)
+        anchor: VOICES["user"]
+        for line in focus.goal.splitlines()
+        for _, _, anchor in find_anchors(line)
     } | shown
     for anchor, nearness in _near(index, start, stop, cues).items():
-        worth[anchor] *= 1 + NEAR * min(nearness, 2.0)
-    return worth
+        work[anchor] *= 1 + NEAR * min(nearness, 2.0)
+    return _Worth(work, coined)
+
+
+def _passages_shown(index: AnchorIndex, stop: int, focus: Focus) -> Iterator[Passage]:
+    """What the request shows in any case."""
+    if focus.after is None:
+        yield from index.passages[index.first[stop] :]
+    else:
+        for message in focus.after:
+            yield from passages_of(message, index.memory)
+    for place in focus.quoted:
+        yield from index.of_message(place)
+
+
+def _fade(index: AnchorIndex, start: int, ages: Sequence[float]) -> list[float]:
+    """What each message's mentions are worth now; nothing for those that are not asked for."""
+    stop = len(ages)
+    return [0.0] * start + [
+        weight / age for weight, age in zip(index.weights[start:stop], ages[start:], strict=True)
+    ]
 
 
 def _strongest(passages: Iterable[Passage]) -> dict[str, float]:
@@ -193,25 +255,26 @@ class _Greedy:
     def __init__(
         self,
         index: AnchorIndex,
-        start: int,
-        stop: int,
-        worth: dict[str, float],
-        tokens: int,
+        ages: Sequence[float],
         count: Callable[[str], int],
-        name: Callable[[int], str],
+        focus: Focus,
     ) -> None:
         self.chosen: list[int] = []
-        self._index, self._stop, self._worth, self._count, self._name = (
-            index,
-            stop,
-            worth,
-            count,
-            name,
-        )
+        self._index, self._ages, self._count, self._focus = index, ages, count, focus
+        self._worth: dict[str, float] = {}
         self._shown: set[str] = set()  # the anchors of what was taken
         self._messages: set[int] = set()
         self._texts: set[str] = set()
-        self._pool = _pool(index, start, stop, worth, tokens // TOKENS)
+        self._pool: set[int] = set()
+        self._heap: list[tuple[float, int]] = []
+
+    def open(self, worth: dict[str, float], pool: Iterable[int]) -> None:
+        """Choose among these passages from now on, by what their anchors are worth."""
+        self._worth = worth
+        for anchor in worth.keys() & self._shown:
+            worth[anchor] *= AGAIN
+        places, quoted = self._index.places, self._focus.quoted
+        self._pool = {number for number in pool if places[number] not in quoted}
         self._heap = [(self._rank(number), -number) for number in self._pool]
         heapify(self._heap)
 
@@ -231,9 +294,9 @@ class _Greedy:
             text = passage.text[passage.start : passage.stop]
             if text in self._texts:
                 continue
-            cost = self._count(text) + 1 + 2 * (len(text) < len(passage.text))
+            cost = self._count(text) + LINE + 2 * (len(text) < len(passage.text))
             if (place := places[-number]) not in self._messages:
-                cost += self._count(_lead(self._index, place, self._name, whole=True)) + 1
+                cost += self._count(_quote_nothing(self._index, place, self._focus).label) + 1
             if cost > tokens:
                 too_large.append((rank, number))
                 continue
@@ -272,57 +335,109 @@ class _Greedy:
         """What the passage shows per token, negative, so that the best is the least."""
         passage, place = self._index.passages[number], self._index.places[number]
         worth = self._worth
-        gain = sum([worth[anchor] for anchor in passage.anchors])
+        gain = sum([worth.get(anchor, 0.0) for anchor in passage.anchors])
         if passage.defines:
             gain *= DEFINED
         if passage.said:
-            gain += passage.said / (self._stop - place + FADING) ** SHARPNESS
+            gain += passage.said / self._ages[place] ** SHARPNESS
         cost = passage.size / BYTES + (LINE if place in self._messages else LINE + LEAD)
         return -round(gain / cost, 9)
 
 
-def _pool(
-    index: AnchorIndex, start: int, stop: int, worth: dict[str, float], anchors: int
-) -> set[int]:
-    """The passages that are tried: a few for each of so many anchors, and the newest of what was
-    said.
+class _Round(NamedTuple):
+    """What lines are chosen by: what anchors are worth, the passages that are tried, and up to how
+    many tokens.
     """
-    low, high = index.first[start], index.first[stop]
-    best = sorted(worth, key=worth.__getitem__, reverse=True)[: max(anchors, 50)]
+
+    worth: dict[str, float]
+    pool: set[int]
+    limit: int
+
+
+def _plan_rounds(
+    index: AnchorIndex, start: int, stop: int, tokens: int, focus: Focus
+) -> list[_Round]:
+    """First what the model said, in a share of the tokens; then all by anchors."""
+    worth = _find_worth(index, start, stop, focus)
+    numbers = Span(index.first[start], index.first[stop])
+    most = max(tokens // TOKENS, 50)
+    said = _find_holders(index, numbers, worth.coined, most)
+    for voice in FIRST_TOLD:
+        if voice in index.spoken:
+            said.update(_newest_places(index.spoken[voice], numbers.start, numbers.stop, most))
     passages = index.passages
-    pool: set[int] = set()
+    said = {number for number in said if passages[number].voice in FIRST_TOLD}
+    pool = _find_holders(index, numbers, worth.work, most)
+    for spoken in index.spoken.values():
+        pool.update(_newest_places(spoken, numbers.start, numbers.stop, SPOKEN))
+    share = SPEECH_SHARE * min(1.0, tokens / FULL_SPEECH_TOKENS) ** SPEECH_POWER
+    return [_Round(worth.coined, said, int(tokens * share)), _Round(worth.work, pool, tokens)]
+
+
+def _find_holders(
+    index: AnchorIndex, numbers: Span, worth: dict[str, float], most: int
+) -> set[int]:
+    """A few passages for each of so many anchors, the most worth of all."""
+    best = sorted(worth, key=worth.__getitem__, reverse=True)[:most]
+    passages = index.passages
+    found: set[int] = set()
     for anchor in best:
-        some = _newest_places(index.traces[anchor].passages, low, high, NEWEST)
+        some = _newest_places(index.traces[anchor].passages, numbers.start, numbers.stop, NEWEST)
         if len(some) > HOLDERS:
-            pool.add(min(reversed(some), key=lambda number: passages[number].size))
-        pool.update(some[-HOLDERS:])
-    for spoken in (index.asked, index.told):
-        pool.update(_newest_places(spoken, low, high, SPOKEN) if spoken else ())
-    return pool
+            found.add(min(reversed(some), key=lambda number: passages[number].size))
+        found.update(some[-HOLDERS:])
+    return found
 
 
-def _lead(index: AnchorIndex, place: int, name: Callable[[int], str], whole: bool) -> str:
-    """Who speaks, and where; of a tool's answer also what it was asked, where the question does not
-    stand there.
-    """
+def _age(index: AnchorIndex, start: int, stop: int) -> list[float]:
+    """How old each message is: by the messages since. What was quoted before does not count."""
+    found = [0.0] * stop
+    age = FADING
+    for place in range(stop - 1, start - 1, -1):
+        age += index.clocks[place] != "quotes"
+        found[place] = age
+    return found
+
+
+def _age_by_voice(index: AnchorIndex, start: int, stop: int) -> list[float]:
+    """How old each message is by the clock of its voice: no work of tools makes words old."""
+    ages: dict[Clock, int] = {}
+    found = [0.0] * stop
+    for place in range(stop - 1, start - 1, -1):
+        clock = index.clocks[place]
+        ages[clock] = ages.get(clock, 0) + (clock != "quotes")
+        found[place] = ages[clock] + FADING
+    return found
+
+
+def _quote_nothing(index: AnchorIndex, place: int, focus: Focus) -> Quote:
+    """The quote of a message with no line in it yet."""
     origin = index.origins[place]
-    about = f" {origin.about}" if whole and origin.about else ""
-    return f"[{name(place)}] {origin.name}{about}{' (error)' if origin.voice == 'error' else ''}"
+    number = focus.places[place] if focus.places else place
+    return Quote(number, origin.voice, origin.name, origin.about, ())
 
 
-def _text(index: AnchorIndex, chosen: Iterable[int], name: Callable[[int], str]) -> str:
-    """The passages in order, those of one message behind its lead."""
+def quote_passages(index: AnchorIndex, chosen: Iterable[int], focus: Focus) -> tuple[Quote, ...]:
+    """The passages in order, those of one message under its label.
+
+    What a tool was asked is on the label, unless the question itself is quoted.
+    """
     ordered = sorted(chosen)
     places, passages = index.places, index.passages
     asked = {places[number] for number in ordered if passages[number].voice == "call"}
-    lines: list[str] = []
+    quotes: list[Quote] = []
     for place, of_message in groupby(ordered, key=places.__getitem__):
-        lines.append(_lead(index, place, name, whole=index.origins[place].call not in asked))
+        quote = _quote_nothing(index, place, focus)
+        if index.origins[place].call in asked:
+            quote = replace(quote, about="")
+        lines: list[tuple[Voice, str]] = []
         for _, of_line in groupby(
             [passages[number] for number in of_message], key=lambda passage: passage.line
         ):
-            lines.append(_join_passages(list(of_line)))
-    return "\n".join(lines)
+            pieces = list(of_line)
+            lines.append((pieces[0].voice, _join_passages(pieces)))
+        quotes.append(replace(quote, lines=tuple(lines)))
+    return tuple(quotes)
 
 
 def _join_passages(pieces: list[Passage]) -> str:

@@ -2,17 +2,20 @@
 needed, without any model.
 """
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.context.cover.anchors import AnchorIndex, Memory
-from loom.context.cover.extract import extract
+from loom.context.cover.extract import Focus, extract
+from loom.context.cover.speech import Source
+from loom.context.quotes import Quote
 from loom.conversation.growing import RecentHistories
-from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
-LEAST = 40  # tokens below which a cover tells nothing
+MIN_COVER_TOKENS = 40  # tokens below which a cover tells nothing
 # histories whose index is kept, for whoever weaves the same one again or what it has grown to
 KEPT = 16
 
@@ -20,7 +23,7 @@ KEPT = 16
 class IndexedHistory(Struct, frozen=True):
     """Messages, and the index that holds them."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[Source, ...]
     index: AnchorIndex
 
     @property
@@ -40,32 +43,32 @@ class HistoryIndexes:
         self.memory.clear()
 
 
-def cover(
-    sources: Sequence[tuple[int, Message]],
-    after: Sequence[Message],
+def quote_lines(
+    sources: Sequence[tuple[int, Source]],
+    speech: Mapping[int, Quote],
     tokens: int,
     count: Callable[[str], int],
-    goal: str,
+    focus: Focus,
     indexes: HistoryIndexes,
-) -> str:
-    """Lines of these messages, each known by its place, in at most so many tokens; `after` is what
-    stays verbatim behind them.
+) -> tuple[Quote, ...]:
+    """What a cover quotes of these messages, in their order: the users' `speech`, by index, and
+    lines of the others in at most so many tokens.
     """
-    if tokens < LEAST or not sources:
-        return ""
-    messages = tuple([message for _, message in sources])
+    if not sources:
+        return ()
+    if tokens < MIN_COVER_TOKENS:
+        return tuple(speech.values())
+    messages = tuple([source for _, source in sources])
     known = indexes.recent.take(messages)
     index = known.index if known else AnchorIndex(indexes.memory)
-    for message in messages[len(index) :]:
-        index.add(message)
-    made = extract(
-        index,
-        Span(0, len(index)),
-        tokens,
-        count,
-        after=after,
-        goal=goal,
-        name=lambda place: str(sources[place][0]),
-    )
+    for source in messages[len(index) :]:
+        index.add(source)
+    focus = replace(focus, places=[place for place, _ in sources], quoted=frozenset(speech))
+    made = extract(index, Span(0, len(index)), tokens, count, focus)
     indexes.recent.put(IndexedHistory(messages, index))
-    return made.text
+    return merge_quotes(speech.values(), made.quotes)
+
+
+def merge_quotes(first: Iterable[Quote], second: Iterable[Quote]) -> tuple[Quote, ...]:
+    """Quotes of two lists that are each in order, by their places."""
+    return tuple(heapq.merge(first, second, key=lambda quote: quote.place))

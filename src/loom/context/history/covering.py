@@ -3,17 +3,21 @@
 Rules of this file:
 - Summaries stand first. Covers of the last epoch stand as they stood. What is left out after them
   gets one more cover.
-- Once all of them take too much, they become one.
+- A cover quotes what users said, whole while all of it fits their share of the window, and lines of
+  all others.
+- Once lines or users' words take too much, all covers become one.
 - An epoch that nothing of another one stands in is filled up to the policy's `refill`.
 - Covers give way to what must be in, and to the newest exchange.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.cover.lines import cover as tell_lines
+from loom.context.cover.extract import Focus
+from loom.context.cover.lines import MIN_COVER_TOKENS, quote_lines
+from loom.context.cover.speech import Source, choose_speech, count_quote, find_speech
 from loom.context.history.filling import fill
 from loom.context.history.fitting import Fitting
 from loom.context.history.gate import SMALLEST_SHARE
@@ -21,36 +25,59 @@ from loom.context.history.pieces import (
     MARKER_FRAME,
     FittedHistory,
     cost_of,
-    cover,
+    cover_with_quotes,
     lay,
     longest_marker,
     recount,
     up_to_last_cover,
 )
-from loom.context.history.point import POINT, cut_of_point, must_and_reminders
+from loom.context.history.point import (
+    CONTEXT,
+    CONTEXT_SHARE,
+    POINT,
+    cut_of_point,
+    must_and_reminders,
+    must_stay,
+)
 from loom.context.history.summary_covers import SummarySpan, cover_first_gap, lay_summaries
+from loom.context.quotes import Quote
 from loom.context.report import Piece
-from loom.conversation.message import Message, Text
+from loom.conversation.message import Message
 from loom.conversation.turns import Span, exchanges
 from loom.errors import CannotFit
 
-VERBATIM_TOKENS = 2500  # of the newest that stay as they are after a cover, where there is room
+VERBATIM_TOKENS = 2000  # of the newest that stay as they are after a cover, where there is room
 # of a history of so many rooms the first cover tells at once as much as it would have come to
 LONG_HISTORY_ROOMS = 3
 # times that the size of a cover is found again once it is known what it has to tell of
 MAX_TRIES = 6
-_FRAME = 16  # tokens for what leads a cover in
+_FRAME = 20  # tokens for what leads a cover in
+# of their share, what users' words may take when covers become one because they exceed it
+WORDS_AFTER_MERGE = 0.85
+MAX_WORDS_ONCE = 0.6  # of a cover for a call that is its own, what users' words may take
+WORDS_BEYOND = 0.5  # of users' words, what such a cover takes beyond its share
+# what lines of a new cover may take in any window: a stretch that no cover tells of is forgotten
+MIN_LINES_TOKENS = MIN_COVER_TOKENS + _FRAME
+LINES_AT_FIRST = 1.0  # of what lines may take, what they take in the first cover of a long history
+LINES_AFTER_MERGE = 0.33  # of what lines may take, what they take when covers become one
 
 
 class _Covers(Struct, frozen=True):
     """What tells of what is left out: the pieces of the last request, those of them that stand, and
-    the tokens for a new cover.
+    the tokens that a new cover may take for lines and for users' words.
     """
 
     before: Sequence[Piece]
     standing: tuple[Piece, ...]
-    tokens: int
+    lines: int
+    words: int
+    most_words: int  # what users' words may take of the tokens where they are more than expected
+    standing_words: int  # tokens of users' words in what stands
     once: bool  # for a call that is its own
+
+    @property
+    def tokens(self) -> int:
+        return self.lines + self.words
 
     @property
     def stop(self) -> int:
@@ -58,16 +85,29 @@ class _Covers(Struct, frozen=True):
             return self.standing[-1].span.stop
         return 0
 
+    def limit(self, tokens: int) -> "_Covers":
+        """With at most so many tokens for a new cover: lines give way before words."""
+        words = min(self.words, tokens)
+        return replace(self, lines=min(self.lines, tokens - words), words=words)
+
     def give(self, lack: int) -> "_Covers | None":
         """With so many tokens less: of the new cover, or of one in place of them all; None where
         there is no room for one.
         """
         if lack < self.tokens:
-            return replace(self, tokens=self.tokens - lack)
+            return self.limit(self.tokens - lack)
         left = self.tokens + cost_of(self.standing) - lack
-        if self.standing and left > 0:
-            return replace(self, standing=(), tokens=left)
-        return None
+        if not self.standing or left <= 0:
+            return None
+        words = min(left, self.words + self.standing_words)
+        return replace(
+            self,
+            standing=(),
+            lines=left - words,
+            words=words,
+            most_words=self.most_words + self.standing_words,
+            standing_words=0,
+        )
 
 
 def choose(
@@ -95,13 +135,42 @@ def _plan_covers(
     if laid:
         before = standing = laid
     standing = tuple(recount(fitting, piece) for piece in standing)
+    stood = _count_speech(fitting, [quote for piece in standing for quote in piece.quotes])
+    stop = standing[-1].span.stop if standing else 0
+    newest = max(stop, find_newest(fitting), fitting.floor)
+    spoken = stood + _count_sources(fitting, _find_sources(fitting, Span(stop, newest), ()))
+    most = int(fitting.window * policy.words)
     if fitting.refill == 1:  # to tell of what must go, no more than as much again should go
-        return _Covers(before, standing, min(int(room * policy.once), total - room), once=True)
-    tokens = int(room * policy.cover)
+        tokens = min(int(room * policy.once), total - room)
+        words = min(spoken - stood, most, int(tokens * MAX_WORDS_ONCE))
+        tokens = min(tokens + int(words * WORDS_BEYOND), total - room)
+        return _Covers(before, standing, tokens - words, words, most - stood, stood, once=True)
+    lines = max(int(room * policy.cover), MIN_LINES_TOKENS)
+    line_room = int(room * policy.covers)
     is_first_of_much = not standing and total > LONG_HISTORY_ROOMS * room
-    if cost_of(standing) + tokens > room * policy.covers or is_first_of_much:
-        return _Covers(before, (), int(room * policy.covers / 2), once=False)
-    return _Covers(before, standing, tokens, once=False)
+    is_too_much = cost_of(standing) - stood + lines > line_room or spoken > most
+    if not is_too_much and not is_first_of_much:
+        return _Covers(before, standing, lines, spoken - stood, most - stood, stood, once=False)
+    spoken = _count_sources(fitting, _find_sources(fitting, Span(0, newest), before))
+    if spoken > most:
+        spoken = most = int(most * WORDS_AFTER_MERGE)
+    share = LINES_AFTER_MERGE
+    if is_first_of_much:
+        share = LINES_AT_FIRST
+    return _Covers(before, (), max(lines, int(line_room * share)), spoken, most, 0, once=False)
+
+
+def _count_sources(fitting: Fitting, sources: Sequence[tuple[int, Source]]) -> int:
+    """The tokens of what users said in these, where the policy quotes it whole."""
+    if not fitting.policy.words:
+        return 0
+    return _count_speech(fitting, find_speech(sources).values())
+
+
+def _count_speech(fitting: Fitting, quotes: Iterable[Quote]) -> int:
+    """The tokens of users' words among these quotes."""
+    count = fitting.counter.count_text
+    return sum([count_quote(quote, count) for quote in quotes if quote.is_speech])
 
 
 def _lay_summaries(
@@ -180,7 +249,7 @@ def _fill_next_to(fitting: Fitting, planned: _Covers, yields: bool = True) -> Fi
         if not lost or covers.tokens <= lost // 2 or not covers.once:
             break
         # What tells of little must not take the room of much.
-        covers = replace(covers, tokens=min(lost // 2, covers.tokens - 1))
+        covers = covers.limit(min(lost // 2, covers.tokens - 1))
     return _cover(fitting, fitted, covers, yields)
 
 
@@ -201,7 +270,12 @@ def _beside_covers(fitting: Fitting, covers: _Covers) -> Fitting:
         if not covers.before:  # no provider has any of it yet, so it may be as full as an epoch can
             verbatim = max(verbatim, int(fitting.room * fitting.policy.refill) - covers.tokens)
         share = min(1.0, verbatim / max(room, 1))
-    return replace(_without_covers(fitting, covers), room=room, refill=share)
+    return replace(
+        _without_covers(fitting, covers),
+        room=room,
+        room_with_covers=fitting.room,
+        refill=share,
+    )
 
 
 def _fill_without(fitting: Fitting, planned: _Covers) -> FittedHistory:
@@ -209,12 +283,14 @@ def _fill_without(fitting: Fitting, planned: _Covers) -> FittedHistory:
     covers stay as planned.
     """
     plain = fill(_without_covers(fitting, planned))
-    if not _cut_of(plain):
-        return plain
-    covered = _fill_next_to(fitting, planned, yields=False)
-    if 2 * _cut_of(plain) <= _cut_of(covered):
-        return plain
-    return covered
+    if _cut_of(plain):
+        covered = _fill_next_to(fitting, planned, yields=False)
+        if 2 * _cut_of(plain) > _cut_of(covered):
+            return covered
+    # What is free after all may tell something.
+    most_words = planned.most_words + planned.standing_words
+    covers = replace(planned, standing=(), most_words=most_words, standing_words=0)
+    return lay(fitting, _cover_gaps(fitting, plain.pieces, covers, fitting.room - plain.tokens))
 
 
 def _cover(fitting: Fitting, fitted: FittedHistory, covers: _Covers, yields: bool) -> FittedHistory:
@@ -224,7 +300,7 @@ def _cover(fitting: Fitting, fitted: FittedHistory, covers: _Covers, yields: boo
     used = cost_of(filled) - fitted.tokens + _FRAME
     # Lines that are few leave room to messages.
     if covers.once and covers.tokens - used >= max(SMALLEST_SHARE, covers.tokens // 2):
-        return _fill_next_to(fitting, replace(covers, tokens=used), yields)
+        return _fill_next_to(fitting, covers.limit(used), yields)
     return lay(fitting, (*covers.standing, *filled))
 
 
@@ -246,50 +322,65 @@ def _cut_of(fitted: FittedHistory) -> int:
 
 
 def find_lack(fitted: FittedHistory, fitting: Fitting, most: int) -> int:
-    """How many tokens goal, request and pins lack to stand whole; and the newest exchange, where it
-    would fit, else to be there.
+    """How many tokens goal, request and pins lack to stand whole, and what the request leans on to
+    have its share; and the newest exchange, where it would fit, else to be there.
     """
-    cut, last = _cut_of(fitted), fitted.pieces[-1]
+    cut, last = _cut_of(fitted) + _find_lack_of_context(fitted, fitting), fitted.pieces[-1]
     if last.items[0].rule in POINT:
         return cut
     newest, gone = exchanges(fitting.history)[-1], last.action == "dropped"
     size = sum(map(fitting.counter.count_message, fitting.messages(newest)))
-    lack = size if gone else size - last.tokens
-    # it would leave little room for all else
-    if size > fitting.room // 2 and size > SMALLEST_SHARE:
-        lack = 0
-    for missing in (lack, SMALLEST_SHARE if gone else 0):
+    wanted: list[int] = []
+    # larger, it would leave little room for all else
+    if size <= max(fitting.room // 2, SMALLEST_SHARE):
+        wanted.append(size if gone else size - last.tokens)
+    if gone:
+        wanted.append(SMALLEST_SHARE)
+    for missing in wanted:
         if fitted.tokens + cut + missing <= most:
             return cut + missing
     return cut
 
 
+def _find_lack_of_context(fitted: FittedHistory, fitting: Fitting) -> int:
+    """How many tokens are lacking to what the request leans on, and to the current goal, where the
+    room left no place or little to them.
+    """
+    why = must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
+    most, lack = int(fitting.room * CONTEXT_SHARE), 0
+    for unit in exchanges(fitting.history):
+        if unit.start < fitted.pieces[0].span.start:
+            continue
+        if not any(why.get(n) in CONTEXT for n in range(unit.start, unit.stop)):
+            continue
+        wanted = min(fitting.cost(unit), most)
+        there = [piece for piece in fitted.pieces if piece.span == unit and not piece.is_left_out]
+        lacking = wanted - cost_of(there)
+        if lacking > wanted // 2:
+            lack += lacking
+    return lack
+
+
 def _cover_gaps(
     fitting: Fitting, pieces: Sequence[Piece], covers: _Covers, free: int
 ) -> tuple[Piece, ...]:
-    """The pieces with telling lines of what was left out in each gap, in at most so many tokens in
-    all.
-    """
+    """The pieces with quotes of what was left out in each gap, in at most so many tokens in all."""
     gaps = [n for n, piece in enumerate(pieces) if piece.action == "dropped"]
     lost = max(sum(pieces[n].tokens_before for n in gaps), 1)
-    made, left = list(pieces), min(free, covers.tokens)
+    sources = {n: _find_sources(fitting, pieces[n].span, covers.before) for n in gaps}
+    speech = _choose_speech(fitting, sources, max(covers.words, covers.most_words), free)
+    words = sum([_count_speech(fitting, speech[n].values()) for n in gaps])
+    left = min(free, covers.lines + words + _FRAME * len(gaps))
+    lines = max(min(covers.lines, left - words), 0)
+    made = list(pieces)
     for n in gaps:
-        share = min(left, round(covers.tokens * pieces[n].tokens_before / lost)) - _FRAME
-        after = [
-            message
-            for later in pieces[n + 1 :]
-            if later.action != "dropped"
-            for message in later.messages
-        ]
-        sources = _find_sources(fitting, pieces[n].span, covers.before)
-        text = tell_lines(
-            sources, after, share, fitting.counter.count_text, fitting.goal, fitting.caches.indexes
-        )
-        if not text:
+        share = round(lines * pieces[n].tokens_before / lost) - _FRAME
+        focus = Focus(after=_messages_after(pieces, n), goal=fitting.goal)
+        count, indexes = fitting.counter.count_text, fitting.caches.indexes
+        quotes = quote_lines(sources[n], speech[n], share, count, focus, indexes)
+        if not quotes:
             continue
-        covered = cover(
-            fitting, pieces[n], f"{pieces[n].messages[0].text} In part, they said:\n{text}"
-        )
+        covered = cover_with_quotes(fitting, pieces[n], quotes)
         more = covered.tokens - pieces[n].tokens
         if more <= left:
             left -= more
@@ -297,26 +388,50 @@ def _cover_gaps(
     return tuple(made)
 
 
+def _messages_after(pieces: Sequence[Piece], gap: int) -> list[Message]:
+    """What is in the request after a gap."""
+    kept = [piece for piece in pieces[gap + 1 :] if piece.action != "dropped"]
+    return [message for piece in kept for message in piece.messages]
+
+
+def _choose_speech(
+    fitting: Fitting, sources: Mapping[int, Sequence[tuple[int, Source]]], most: int, free: int
+) -> dict[int, dict[int, Quote]]:
+    """Of each gap, the users' words that are quoted whole, by their index in its sources; at most
+    so many tokens, and with what leads them in no more than are free.
+    """
+    found = {n: find_speech(given) if most > 0 else {} for n, given in sources.items()}
+    tokens = min(most, free - _FRAME * sum(map(bool, found.values())))
+    spoken = [(n, index) for n, given in found.items() for index in given]
+    numbered = {number: found[n][index] for number, (n, index) in enumerate(spoken)}
+    chosen: dict[int, dict[int, Quote]] = {n: {} for n in sources}
+    for number, quote in choose_speech(numbered, tokens, fitting.counter.count_text).items():
+        n, index = spoken[number]
+        chosen[n][index] = quote
+    return chosen
+
+
 def _find_sources(
     fitting: Fitting, span: Span, before: Sequence[Piece]
-) -> list[tuple[int, Message]]:
+) -> list[tuple[int, Source]]:
     """What a cover is made from, with the place of each: messages that were read; of what was
-    covered before, the cover.
+    covered before, its quotes. A cover of before may reach beyond the span.
     """
-    sources: list[tuple[int, Message]] = []
-    at = span.start
+    sources: list[tuple[int, Source]] = []
+    if not span:
+        return sources
+    at, inside = span.start, fitting.places.span(span)
     for piece in before:
-        if piece.action != "covered" or not span.start <= piece.span.start < span.stop:
+        if piece.action != "covered" or piece.span.stop <= at or piece.span.start >= span.stop:
             continue
         sources += _read_messages(fitting, Span(at, piece.span.start))
-        lines = piece.messages[0].text.partition("\n")[2]  # without its marker, which nobody said
-        if lines:
-            sources.append((fitting.places.span(piece.span).start, Message("user", (Text(lines),))))
+        quotes = [quote for quote in piece.quotes if inside.start <= quote.place < inside.stop]
+        sources += [(quote.place, quote) for quote in quotes]
         at = piece.span.stop
     return [*sources, *_read_messages(fitting, Span(at, span.stop))]
 
 
-def _read_messages(fitting: Fitting, span: Span) -> list[tuple[int, Message]]:
+def _read_messages(fitting: Fitting, span: Span) -> list[tuple[int, Source]]:
     """The messages of a span that were read, with their places on the path."""
     places, inside = fitting.places, range(span.start, span.stop)
     if not places.spots:

@@ -40,6 +40,7 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     margin: float = 0.0  # the share of the window that is kept free
     beside: int = 0  # what stands next to history at a window where no section has to be cut
     room: int = 0  # what history may take
+    room_with_covers: int = 0  # the same with covers, where the room is what these leave; else 0
     refill: float = 1.0  # the share of the room that a new epoch fills
     # the share of all that there is, next to the room, that tells of what is left out
     cover_share: float = 0.0
@@ -69,6 +70,11 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
         if self.has_best_counter:
             return self.counter
         return seed_counter(self.policy.counter)
+
+    @property
+    def whole_room(self) -> int:
+        """What history and its covers may take."""
+        return self.room_with_covers or self.room
 
     @property
     def input_window(self) -> int:

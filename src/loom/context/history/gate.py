@@ -7,6 +7,8 @@ Rules of this file:
   not fit they are shrunk in the
   order pins, first goal, current request; then CannotFit. So are all system messages, never shrunk,
   where the policy keeps them.
+- What the request leans on and the current goal are in, each in a share of the room. They are left
+  out before CannotFit.
 - Else the newest system message of each kind is in, where there is room for it, in a share of the
   room.
 - The strategy `truncate_middle` has its last nodes in after the request, as many as fit; goal and
@@ -32,7 +34,15 @@ from loom.context.history.pieces import (
     leave_out,
     longest_marker,
 )
-from loom.context.history.point import REMINDER, SYSTEM_SHARE, MustRule, must_stay
+from loom.context.history.point import (
+    CONTEXT,
+    CONTEXT_SHARE,
+    REMINDER,
+    SYSTEM_SHARE,
+    MustRule,
+    add_rule,
+    must_stay,
+)
 from loom.context.history.strategies import find_strategy, refuse_to_cut
 from loom.context.report import Piece
 from loom.context.shorten.shrink import shrink_messages, smallest
@@ -144,6 +154,11 @@ def _rank_units(fitting: Fitting, units: list[_Unit], order: Sequence[int]) -> _
     rest = [n for n in dict.fromkeys([len(units) - 1, *order]) if n not in must]
     reminded = sum(units[n].cost + marker for n in reminders)
     _set_needs(fitting, units, [*must, *rest], {*must, *last}, markers, reminded)
+    total = sum(unit.cost for unit in units)
+    for n, rule in must.items():
+        if rule in CONTEXT:  # it is whole where it fits its share of the room
+            needs = max(units[n].needs, ceil(units[n].cost / CONTEXT_SHARE) + 1)
+            units[n].needs = min(needs, max(units[n].needs, total))
     return _Claims(must, reminders, rest, marker, markers)
 
 
@@ -155,7 +170,7 @@ def _must(fitting: Fitting, spans: Sequence[Span]) -> dict[int, MustRule]:
     found: dict[int, MustRule] = {}
     for unit, rule in zip(_units_of(why, spans), why.values(), strict=True):
         if unit is not None:
-            found.setdefault(unit, rule)
+            add_rule(found, unit, rule)
     return found
 
 
@@ -246,14 +261,53 @@ def _take_must(fitting: Fitting, units: list[_Unit], must: dict[int, MustRule], 
     what it costs.
     """
     needed = sum(units[n].cost for n in must)
+    most = int(fitting.whole_room * CONTEXT_SHARE)
     for n, rule in reversed(must.items()):
         unit = units[n]
         unit.rule, unit.made = rule, fitting.messages(unit.span)
+        if rule in CONTEXT and unit.cost > most:
+            needed -= _shrink_context(fitting, unit, most)
+    for n, rule in reversed(must.items()):
         if needed > free and rule != "system text":
-            needed -= _shrink_unit(fitting, unit, max(unit.cost - (needed - free), 0))
+            needed -= _shrink_further(fitting, units[n], needed - free)
+    for n, rule in reversed(must.items()):
+        if needed > free and rule in CONTEXT:
+            needed -= _made_cost(fitting, units[n])
+            units[n].made = None
     if needed > free:
         raise _refuse_must(units, must, needed, free)
     return needed
+
+
+def _shrink_context(fitting: Fitting, unit: _Unit, target: int) -> int:
+    """Make a unit no larger than a target, the answers of tools before the words. Returns the
+    tokens that this saves.
+    """
+    said, counter, archive = fitting.messages(unit.span), fitting.counter, fitting.archive
+    words, answers = said[:1], said[1:]
+    left = target - counter.count_message(said[0])
+    answers = shrink_messages(
+        answers, max(left, 0), unit.span.start + 1, counter, archive
+    ) or smallest(answers, unit.span.start + 1, counter, archive)
+    left = target - sum(map(counter.count_message, answers))
+    cut = shrink_messages(words, max(left, 0), unit.span.start, counter, archive)
+    if cut is None:
+        return _shrink_unit(fitting, unit, target)
+    saved = _made_cost(fitting, unit) - sum(map(counter.count_message, (*cut, *answers)))
+    unit.made = (*cut, *answers)
+    return saved
+
+
+def _shrink_further(fitting: Fitting, unit: _Unit, lack: int) -> int:
+    """Make a unit smaller by so many tokens, or as small as it gets. Returns the tokens that this
+    saves.
+    """
+    now = _made_cost(fitting, unit)
+    return _shrink_unit(fitting, unit, max(now - lack, 0))
+
+
+def _made_cost(fitting: Fitting, unit: _Unit) -> int:
+    return sum(map(fitting.counter.count_message, unit.made or ()))
 
 
 def _shrink_unit(fitting: Fitting, unit: _Unit, target: int) -> int:
@@ -263,7 +317,7 @@ def _shrink_unit(fitting: Fitting, unit: _Unit, target: int) -> int:
     said, counter, archive = fitting.messages(unit.span), fitting.counter, fitting.archive
     made = shrink_messages(said, target, unit.span.start, counter, archive)
     made = made or smallest(said, unit.span.start, counter, archive)
-    saved = unit.cost - sum(map(counter.count_message, made))
+    saved = _made_cost(fitting, unit) - sum(map(counter.count_message, made))
     if saved <= 0:
         return 0
     unit.made = made

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from loom.context.handles import Archive
 from loom.context.history.fitting import Fitting
 from loom.context.policy import Policy
+from loom.context.quotes import Quote, introduce_quotes
 from loom.context.report import Action, Item, Piece
 from loom.conversation.handles import LENGTH, SAMPLE
 from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
@@ -94,6 +95,12 @@ def cover(
         (message,),
         (replace(item, action=covered, rule=rule or item.rule, after=after),),
     )
+
+
+def cover_with_quotes(fitting: Fitting, left_out: Piece, quotes: tuple[Quote, ...]) -> Piece:
+    """The piece of a stretch that was left out, with quotes after its marker."""
+    text = left_out.messages[0].text + introduce_quotes(quotes)
+    return replace(cover(fitting, left_out, text), quotes=quotes)
 
 
 def recount(fitting: Fitting, piece: Piece) -> Piece:

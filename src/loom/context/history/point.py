@@ -4,16 +4,27 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from loom.context.history.fitting import Fitting
+from loom.context.history.requests import find_goals, find_leaned_on
 from loom.context.policy import Policy
 from loom.context.report import Item
 from loom.conversation.message import Message
 from loom.conversation.system_messages import SYSTEM_ROLES, newest_of_kinds
 
 MustRule = Literal[
-    "the end of the text", "current request", "first goal", "system text", "pin", "recent nodes"
+    "the end of the text",
+    "current request",
+    "the request leans on it",
+    "current goal",
+    "first goal",
+    "system text",
+    "pin",
+    "recent nodes",
 ]
 # what is shrunk rather than left out
 POINT: tuple[MustRule, ...] = ("current request", "first goal", "pin")
+# what is shrunk first, to a share of the room, so that it leaves room to the work itself
+CONTEXT: tuple[MustRule, ...] = ("the request leans on it", "current goal")
+CONTEXT_SHARE = 0.12  # of the room, for each of them
 REMINDER = "newest system message of its kind"
 # of the room for history, what the newest system messages of each kind may take
 SYSTEM_SHARE = 0.25
@@ -27,22 +38,38 @@ def must_stay(
     if document:
         why[len(history) - 1] = "the end of the text"
     elif history:
-        why |= _request_and_goal(history)
+        why |= _request_and_goal(history, policy)
     if policy.system_messages == "keep":
         for index, message in enumerate(history):
             if message.role in SYSTEM_ROLES:
-                why.setdefault(index, "system text")
+                add_rule(why, index, "system text")
     for pin in pins:
-        why.setdefault(pin, "pin")
+        add_rule(why, pin, "pin")
     return why
 
 
-def _request_and_goal(history: Sequence[Message]) -> dict[int, MustRule]:
+def add_rule(why: dict[int, MustRule], place: int, rule: MustRule) -> None:
+    """Say why something has to be in. If two rules say so and one of them may leave it out in the
+    end, the other one counts.
+    """
+    if place not in why or (why[place] in CONTEXT and rule not in CONTEXT):
+        why[place] = rule
+
+
+def _request_and_goal(history: Sequence[Message], policy: Policy) -> dict[int, MustRule]:
     users = [n for n, message in enumerate(history) if message.role == "user"]
     if not users:
         return {0: "first goal"}
     found: dict[int, MustRule] = {users[-1]: "current request"}
-    found.setdefault(users[0], "first goal")
+    first = current = users[0]
+    if policy.goal == "task":
+        first, current = find_goals([(n, history[n].text) for n in users])
+    if policy.leaned_on:
+        for place in find_leaned_on(history, users):
+            add_rule(found, place, "the request leans on it")
+    if current != first:
+        add_rule(found, current, "current goal")
+    add_rule(found, first, "first goal")
     return found
 
 

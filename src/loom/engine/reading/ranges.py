@@ -18,7 +18,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context import Places, Spot, Stretch
+from loom.context import MAX_GOAL_REQUESTS, Places, Spot, Stretch
 from loom.conversation.message import Message, Text
 from loom.conversation.system_messages import SYSTEM_ROLES, order_behind_results
 from loom.conversation.turns import exchanges
@@ -33,7 +33,6 @@ MAX_FIRST_MESSAGES = 10_000
 USER_SHARE = 0.5  # of the window, what is read of them
 MIN_LARGE_REQUESTS = 8  # as many are read, however large they are
 MAX_REQUESTS = 500
-MAX_GOAL_REQUESTS = 8  # the first messages of the user, among which the goal is found
 
 _AHEAD = 64  # nodes read at once where it is not known how many are needed
 _KINDS = 256  # of system messages, of which the newest are looked for
