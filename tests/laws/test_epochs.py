@@ -477,3 +477,14 @@ def test_what_is_repaired_into_another_number_of_messages_does_not_stand(
     renewal = Renewal(1, ALONE, before=(Piece(Span(0, 2), said, items),))
     history = tuple(said[origin] for origin in origins)
     assert len(place_after_repair(renewal, origins, history).before) == stands
+
+
+def test_a_marker_of_what_repair_leaves_out_does_not_stand() -> None:
+    """A message that was never read may be empty, and repair leaves it out once it is read."""
+    dropped = Item("messages[1:2]", "history", "dropped", "newest", 1, 9, ("~handle",))
+    kept = Item("messages[2]", "history", "kept", "first goal", 1, 1)
+    marker, goal = Message("user", (Text("[left out]"),)), Message("user", (Text("goal"),))
+    before = (Piece(Span(0, 1), (marker,), (dropped,)), Piece(Span(1, 2), (goal,), (kept,)))
+    placed = place_after_repair(Renewal(1, ALONE, before=before), [1], (goal,))
+    assert [piece.span for piece in placed.before] == [Span(0, 1)]
+    assert placed.before[0].messages == (goal,)

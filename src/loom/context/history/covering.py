@@ -58,7 +58,7 @@ MAX_WORDS_ONCE = 0.6  # of a cover for a call that is its own, what users' words
 WORDS_BEYOND = 0.5  # of users' words, what such a cover takes beyond its share
 # what lines of a new cover may take in any window: a stretch that no cover tells of is forgotten
 MIN_LINES_TOKENS = MIN_COVER_TOKENS + _FRAME
-LINES_AT_FIRST = 1.0  # of what lines may take, what they take in the first cover of a long history
+LINES_AT_FIRST = 0.8  # of what lines may take, what they take in the first cover of a long history
 LINES_AFTER_MERGE = 0.33  # of what lines may take, what they take when covers become one
 
 

@@ -165,6 +165,8 @@ def place_after_repair(
     before: list[Piece] = []
     for piece in renewal.before:
         span = move(piece.span)
+        if piece.is_left_out and not len(span):  # repair left nothing that it stands for
+            continue
         messages = tuple(history[span.start : span.stop])
         if not piece.is_left_out and len(messages) != len(piece.items):
             break

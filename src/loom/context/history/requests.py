@@ -15,6 +15,7 @@ from loom.conversation.message import Message
 LEANING_WORDS = 8  # a message with no more than these leans on what was said before
 AGREEING_WORDS = 25  # so does one with no more than these that begins by agreeing
 MIN_TASK_WORDS = 3
+MAX_READ_CHARS = 1000  # of a message that are looked at: what is wanted is said at its beginning
 MAX_GOAL_REQUESTS = 8  # messages of users among which the first goal is
 NEW_WORDS = 12  # a message with fewer does not turn to something new
 SHARED_WORDS = 0.25  # of its words, what a message that turns to something new may share
@@ -86,6 +87,7 @@ def states_task(text: str) -> bool:
 
 def leans(text: str) -> bool:
     """Whether a message is only understood with what was said before it."""
+    text = text[:MAX_READ_CHARS]
     words = count_words(text)
     if words <= LEANING_WORDS or is_command(text):
         return True
@@ -117,6 +119,7 @@ def find_goals(said: Sequence[tuple[int, str]]) -> tuple[int, int]:
 
     The first goal is among the first messages of users: a path is read no further for it.
     """
+    said = [(place, text[:MAX_READ_CHARS]) for place, text in said]
     begun = said[:MAX_GOAL_REQUESTS]
     first = next((place for place, text in begun if states_task(text)), said[0][0])
     current, known = first, set[str]()
