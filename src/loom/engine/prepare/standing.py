@@ -110,7 +110,11 @@ def place_pieces(standing: Sequence[Standing], assembled: AssembledMessages) -> 
     for piece, start, stop in standing:
         first, last = index.at(start), index.at(stop)
         begin = made[-1].span.stop if made else 0
-        if first is None or last is None or first != begin or first == last:
+        if first is None or last is None or first == last:
+            break
+        if made and first > begin:  # repair left nothing of what is between them
+            made[-1] = replace(made[-1], span=Span(made[-1].span.start, first))
+        elif first != begin:
             break
         if not piece.is_left_out and any(assembled.places.unread(n) for n in range(first, last)):
             break
