@@ -38,7 +38,7 @@ import loom
 from agent_sessions import SHAPES, SPEAKERS, TUNED_ON, AgentSession, Needle
 from loom.engine.importing import import_run
 from loom.engine.measures import message_tokens, text_of
-from loom.engine.replay import BEGAN
+from loom.engine.replay import FIRST_TIME_MS
 from thread import Transcript, parse, tokens_of
 
 WINDOW = 32_000
@@ -85,7 +85,7 @@ class Sent:
 
 def open_store(url: str) -> loom.Loom:
     """With a clock and ids that are the same in each run."""
-    clock, ids = count(BEGAN), count()
+    clock, ids = count(FIRST_TIME_MS), count()
     return loom.Loom.open(url, now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}")
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from loom.conversation.outline import LEVELS, OutlineLine, OutlineNode, Sizes, outline, sizes
+from loom.conversation.outline import MAX_LEVELS, OutlineLine, OutlineNode, Sizes, outline, sizes
 from loom.conversation.tree import Edge, Flags
 from tests.shared import examples
 
@@ -352,7 +352,7 @@ COMB = tree("a0 -", *(node for n in range(1, 40) for node in (f"a{n} a{n - 1}", 
 def test_branch_points_below_twelve_levels_are_folded() -> None:
     lines = outline(COMB)
     assert [_fold(line) for line in lines if line.twig is None] == ["54 (28) a13"]
-    assert max(len(line.lead) for line in lines) == 3 * LEVELS + len("┄ ")
+    assert max(len(line.lead) for line in lines) == 3 * MAX_LEVELS + len("┄ ")
 
 
 def test_past_eight_levels_the_way_to_the_cursor_goes_straight_on() -> None:
@@ -582,7 +582,7 @@ def test_a_picture_keeps_to_its_lines_and_its_width(
             len(lines)
             >= min(given["lines"], len(outline(twigs, **given | {"lines": None}))) - SPARE
         )
-    assert all(len(line.lead) <= 3 * LEVELS + 4 for line in lines)
+    assert all(len(line.lead) <= 3 * MAX_LEVELS + 4 for line in lines)
 
 
 @settings(max_examples=examples(50))

@@ -4,7 +4,14 @@ import pytest
 
 from loom import Message, Text, ToolCall, ToolResult
 from loom.budget.models import model
-from loom.context.history.outlook import MOST, Prices, Standing, calls_to_come, prices_of, weigh
+from loom.context.history.outlook import (
+    MAX_CALLS,
+    Prices,
+    Standing,
+    calls_to_come,
+    prices_of,
+    weigh,
+)
 from loom.conversation.turns import in_flight
 
 CHEAP_TO_READ = Prices(write=1.25, read=0.1)
@@ -47,7 +54,7 @@ def test_without_prices_nothing_pays() -> None:
 
 
 def test_as_many_calls_are_expected_as_were_made() -> None:
-    assert [calls_to_come(made) for made in (0, 1, 7, 10_000)] == [1, 1, 7, MOST]
+    assert [calls_to_come(made) for made in (0, 1, 7, 10_000)] == [1, 1, 7, MAX_CALLS]
 
 
 def call(name: str) -> ToolCall:

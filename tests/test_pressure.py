@@ -26,7 +26,7 @@ from loom import (
 from loom.budget.counting import gate_counter
 from loom.context.history.pieces import handles_in
 from loom.conversation.message import Conversation
-from loom.engine.summing import DIGEST
+from loom.engine.summing import RESULT_DIGEST_TOKENS
 from loom.providers.scripted import ScriptedModel, Wait
 
 WINDOW = 6000
@@ -875,7 +875,9 @@ def test_what_a_model_says_of_large_results_is_shown_or_not_asked_for(
         return made
 
     requests = asyncio.run(play())
-    digests = [model.made[n] for n, asked in enumerate(model.asked) if asked == DIGEST]
+    digests = [
+        model.made[n] for n, asked in enumerate(model.asked) if asked == RESULT_DIGEST_TOKENS
+    ]
     if policy != "default":
         assert not digests
         return

@@ -23,7 +23,7 @@ from loom.cli.main import cli
 from loom.context.policy import policies
 from loom.dialects import dialect
 from loom.engine import measures
-from loom.engine.replay import BEGAN, Call, replay
+from loom.engine.replay import FIRST_TIME_MS, Call, replay
 from tests.shared import AGENTS, SHARED, needs_shared
 
 FIGURES = {
@@ -137,7 +137,7 @@ def test_a_replay_sends_what_a_session_sends(policy: str, tmp_path: Path) -> Non
         reserve_output=0,
         sent=lambda _, __, context: sent.append(context.openai()["messages"]),
     )
-    ticks, ids = count(BEGAN), count()
+    ticks, ids = count(FIRST_TIME_MS), count()
     with Loom.open(
         tmp_path / "store.db", now=lambda: next(ticks), fresh_id=lambda: f"{next(ids):032x}"
     ) as home:

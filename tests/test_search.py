@@ -25,7 +25,7 @@ from loom import (
 )
 from loom.conversation.handles import to_lines
 from loom.conversation.words import find_words
-from loom.engine.search import LONGEST, PASSAGE, Hit, matches, search, shown_in
+from loom.engine.search import MAX_QUERY_CHARS, PASSAGE_CHARS, Hit, matches, search, shown_in
 from loom.errors import ChoiceError
 from loom.stores.health.doctor import examine
 from loom.stores.tree.overlay import Overlay
@@ -286,7 +286,7 @@ def test_what_only_repeats_comes_behind_what_said_it_first(loom: Loom) -> None:
         (None, {}, "found nothing"),
         ("!? …", {}, "there are no words in '!\\? …'; put symbols in quotes"),
         ('""', {}, "there are no words"),
-        ("x" * (LONGEST + 1), {}, "takes at most 500 characters, found 501"),
+        ("x" * (MAX_QUERY_CHARS + 1), {}, "takes at most 500 characters, found 501"),
         ("x", {"limit": 0}, "must be at least 1, found 0"),
     ],
 )
@@ -317,7 +317,7 @@ def test_the_passage_is_the_line_that_says_most(loom: Loom) -> None:
     assert texts[2].startswith("heddle y")
     [wide] = found(loom, session, "织机")
     assert "织机" in wide.text
-    assert len(wide.text) == PASSAGE
+    assert len(wide.text) == PASSAGE_CHARS
 
 
 WORDS = st.sampled_from(
@@ -355,7 +355,7 @@ def test_a_passage_is_short_and_stands_in_its_message(
         [hit] = found(loom, session, needle)
     assert hit.text in text
     assert needle in hit.text
-    assert len(hit.text) <= PASSAGE
+    assert len(hit.text) <= PASSAGE_CHARS
     assert len(hit.text.splitlines()) == 1
 
 

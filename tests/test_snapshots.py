@@ -340,7 +340,7 @@ def test_what_was_left_long_ago_is_removed_and_what_is_new_stays(kept: Snapshots
     current = keep(kept, 1)
     place = current.parent
     dead, busy, stranger = place / f"0007-{'a' * 16}", place / f"0008-{'b' * 16}", place / "notes"
-    long_ago = time.time() - 2 * snapshots.ABANDONED
+    long_ago = time.time() - 2 * snapshots.ABANDONED_SECONDS
     for folder in (dead, busy, stranger):
         folder.mkdir()
         (folder / "handoff.md").write_text("half")

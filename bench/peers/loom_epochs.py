@@ -12,7 +12,7 @@ from timed import Message, run
 
 from loom import Context, Loom, Session, dialect
 from loom.context.policy import policies
-from loom.engine.replay import BEGAN
+from loom.engine.replay import FIRST_TIME_MS
 
 _runner = asyncio.Runner()
 
@@ -22,7 +22,7 @@ class _Kept:
 
     def __init__(self) -> None:
         # so that handles, and with them all figures, are the same in each run
-        clock, ids = count(BEGAN), count()
+        clock, ids = count(FIRST_TIME_MS), count()
         self.loom = Loom.open(
             ":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}"
         )

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from loom.context.cover import anchors as module
 from loom.context.cover.anchors import (
-    LONGEST,
-    WHOLE,
+    MAX_ANCHOR_CHARS,
+    MAX_WHOLE_CHARS,
     AnchorIndex,
     Memory,
     Passage,
@@ -69,7 +69,7 @@ def test_exact_things_are_anchors(line: str, expected: list[str]) -> None:
         "",
         "the quick brown fox, read-only, e.g. 42 and so on",
         "…—–··",
-        "a" * (LONGEST + 1),
+        "a" * (MAX_ANCHOR_CHARS + 1),
         "`` ` ``",
     ],
 )
@@ -186,7 +186,7 @@ def test_of_what_was_read_no_more_is_remembered_than_may_be() -> None:
             [passage] = memory.passages((("user", False, f"see src/{number}.py"),))
             assert passage.anchors == (f"src/{number}.py",)
         assert len(few) <= 20
-        assert len(small) <= 2 * 100_000 // module.PASSAGE
+        assert len(small) <= 2 * 100_000 // module.PASSAGE_BYTES
     kept = len(small)
     small.passages((("user", False, "word " * 100_000),))
     assert len(small) == kept, "what is very large drives nothing out"
@@ -224,7 +224,7 @@ def test_a_long_line_is_cut_around_its_anchors() -> None:
     passages = passages_of(result(f"{line}\na\nb\nc"), Memory())
     assert [passage.anchors for passage in passages] == [("NDL-8a3b99c0",)]
     kept = passages[0].text[passages[0].start : passages[0].stop]
-    assert len(kept) < WHOLE
+    assert len(kept) < MAX_WHOLE_CHARS
     assert "for vault 7 is NDL-8a3b99c0 and no other" in kept
 
 
@@ -235,7 +235,7 @@ def test_a_long_paragraph_is_cut_into_sentences() -> None:
         + "It is late. " * 12
     )
     passages = passages_of(user(text), Memory())
-    assert all(passage.stop - passage.start <= WHOLE + 80 for passage in passages)
+    assert all(passage.stop - passage.start <= MAX_WHOLE_CHARS + 80 for passage in passages)
     assert {anchor for passage in passages for anchor in passage.anchors} == {"config/prod.toml"}
     assert passages[0].start == 0
     assert passages[-1].stop == len(text.strip())

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from loom import CannotFit, Context, weave
-from loom.context.history.point import CONTEXT_SHARE, must_stay
+from loom.context.history.point import BACKGROUND_SHARE, must_stay
 from loom.context.policy import find_policy, policies
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 
@@ -129,7 +129,7 @@ def test_what_the_request_leans_on_is_cut_to_a_share_of_the_room() -> None:
     context = woven(said, 4000)
     sizes = size_by_rule(context, "the request leans on it")
     assert len(sizes) == 2
-    assert max(sizes) <= 4000 * CONTEXT_SHARE
+    assert max(sizes) <= 4000 * BACKGROUND_SHARE
     text = "\n".join(message.text for message in context.conversation.messages)
     assert OTHER in text
     assert "Shall I begin with step_one?" in text, "the end of the plan, where the question is"

@@ -274,8 +274,8 @@ def test_what_waits_is_told_in_a_few_words() -> None:
         for n in range(50)
     ]
     told = pending([Message("assistant", tuple(calls))])
-    assert len(told) == renewal.PENDING
-    assert all(len(line) <= renewal.CALL and "\n" not in line for line in told)
+    assert len(told) == renewal.MAX_PENDING_CALLS
+    assert all(len(line) <= renewal.MAX_CALL_CHARS and "\n" not in line for line in told)
 
 
 @pytest.mark.parametrize("name", ["cc_interrupted.jsonl", "codex_interrupted.jsonl"])
@@ -344,7 +344,10 @@ def test_however_much_there_is_a_handoff_stays_small() -> None:
     for number in range(200):
         history += [called("write", {"path": f"{'d' * 300}/{number}"}), answered(), said(long)]
     made = Handoff.make(state, long, history, 1, 0, long)
-    assert (len(made.goal), len(made.progress_summary)) == (renewal.GOAL, renewal.PROGRESS)
+    assert (len(made.goal), len(made.progress_summary)) == (
+        renewal.MAX_GOAL_CHARS,
+        renewal.MAX_PROGRESS_CHARS,
+    )
     assert made.goal.endswith("…")
     assert len(made.to_system_prompt()) < 30_000
 

@@ -36,7 +36,7 @@ from loom.context.options import Options
 from loom.context.policy import policies
 from loom.context.request import Context
 from loom.context.weaving import build, go_on
-from loom.conversation.handles import LENGTH, SAMPLE, mint, to_lines
+from loom.conversation.handles import HANDLE_CHARS, SAMPLE, mint, to_lines
 from loom.conversation.system_messages import order_behind_results
 from loom.conversation.turns import Span
 from loom.engine.prepare import request as preparing
@@ -223,7 +223,7 @@ def mint_digits(place: str, content: str) -> str:
 
 
 _FIGURE = re.compile(r"\d+(?:\.\d+)?")
-_HANDLE = re.compile(f"~[2-7]{{{LENGTH - 1}}}")
+_HANDLE = re.compile(f"~[2-7]{{{HANDLE_CHARS - 1}}}")
 
 
 def without_handles(messages: Sequence[Message]) -> str:

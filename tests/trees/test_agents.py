@@ -263,12 +263,12 @@ def test_a_large_result_is_cut_to_1000_tokens_and_can_be_read_in_pages(
     from loom.budget.counting import gate_counter
 
     count = gate_counter(None).count_text
-    assert count(text) <= commands.INLINE == 1000
+    assert count(text) <= commands.MAX_INLINE_TOKENS == 1000
     [handle] = re.findall(r"recall (~\w+)", text)
     found, start = list[str](), 1
     while start:
         page = one(loom, made, f"→ recall {handle} from:{start}")
-        assert count(page) <= commands.INLINE
+        assert count(page) <= commands.MAX_INLINE_TOKENS
         found += [line for line in page.splitlines() if line.startswith("line ")]
         more = re.search(r"from:(\d+)\)$", page)
         start = int(more[1]) if more else 0

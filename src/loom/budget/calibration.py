@@ -4,7 +4,7 @@ from msgspec import Struct
 
 # Beyond these a report says more about a mistake (another request, a hidden prompt) than about the
 # tokenizer.
-LOWEST, HIGHEST = 0.5, 2.0
+MIN_RATIO, MAX_RATIO = 0.5, 2.0
 
 # The newest report weighs at least one part in this many, so that a provider's change of tokenizer
 # is followed.
@@ -35,7 +35,7 @@ def observe(calibration: Calibration, model: str, *, counted: int, reported: int
     """The calibration after a provider reported `reported` input tokens for a request counted,
     uncorrected, as `counted`.
     """
-    if counted <= 0 or not LOWEST <= reported / counted <= HIGHEST:
+    if counted <= 0 or not MIN_RATIO <= reported / counted <= MAX_RATIO:
         return calibration
     sample = reported / counted
     before = next(

@@ -49,7 +49,7 @@ from loom.conversation.message import (
 from loom.conversation.parts import walk_parts
 
 # Enough for the longest sessions in use to be counted twice for the price of once.
-REMEMBERED = 131_072
+MAX_REMEMBERED_COUNTS = 131_072
 # counts for models whose own tokenizer is not public, with the policy's margin
 STAND_IN = "o200k_base"
 
@@ -62,7 +62,9 @@ class Counter:
     and a count takes the same room for any message.
     """
 
-    def __init__(self, profile: Profile, *, ratio: float = 1.0, remember: int = REMEMBERED) -> None:
+    def __init__(
+        self, profile: Profile, *, ratio: float = 1.0, remember: int = MAX_REMEMBERED_COUNTS
+    ) -> None:
         self.profile = profile
         self.ratio = ratio
         self._remember = remember
@@ -75,19 +77,31 @@ class Counter:
             return self._apply_ratio(self._measure(text))
         return 0
 
+    def count_text_once(self, text: str) -> int:
+        """Tokens of a text on its own, remembered: for what is counted again and again."""
+        key = hash(("text", text))
+        known = self._known.get(key)
+        if known is None:
+            known = self.count_text(text)
+            self._remember_count(key, known)
+        return known
+
     def count_message(self, message: Message) -> int:
         """Tokens of a message with its frame."""
         key = hash(message)
         known = self._known.get(key)
         if known is None:
             known = self._apply_ratio(_message_tokens(message, self.profile, self._measure))
-            if len(self._known) >= self._remember:
-                # The oldest eighth goes at once: forgetting one by one would cost a step per
-                # message for ever after.
-                for old in list(islice(self._known, max(1, self._remember // 8))):
-                    self._known.pop(old, None)  # another thread may do the same
-            self._known[key] = known
+            self._remember_count(key, known)
         return known
+
+    def _remember_count(self, key: int, tokens: int) -> None:
+        if len(self._known) >= self._remember:
+            # The oldest eighth goes at once: forgetting one by one would cost a step per
+            # message for ever after.
+            for old in list(islice(self._known, max(1, self._remember // 8))):
+                self._known.pop(old, None)  # another thread may do the same
+        self._known[key] = tokens
 
     def count_messages(self, messages: Iterable[Message]) -> int:
         """Tokens of a list of messages, with what the list itself costs."""

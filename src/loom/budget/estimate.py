@@ -17,7 +17,7 @@ from loom.budget import letters
 
 # What the guess is raised by, so that a kind of text it knows less well still comes out high rather
 # than low.
-MARGIN = 1.04
+MARGIN_FACTOR = 1.04
 
 _LOWER = "a-zß-öø-ɏḀ-ỿ\u0300-\u036f"
 _UPPER = "A-ZÀ-ÖØ-Þ"
@@ -114,7 +114,7 @@ def estimate_tokens(text: str) -> int:
     for part, pattern in ((plain, _ASCII_PIECES), (wide, _PIECES)):
         if part:
             tokens += sum(map(_piece_tokens, pattern.findall(part)))
-    return ceil(tokens * MARGIN)
+    return ceil(tokens * MARGIN_FACTOR)
 
 
 def forget_pieces() -> None:

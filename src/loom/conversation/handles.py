@@ -11,9 +11,9 @@ from loom.conversation.canonical import to_json
 from loom.conversation.message import Media, Message, Text, ToolCall, ToolResult
 
 # "~" and twelve characters: its length is fixed, so that a marker's size is known before it is made
-LENGTH = 13
+HANDLE_CHARS = 13
 SAMPLE = "~q7zx3wk5vj2p"  # as long in tokens as handles get: nothing in it is a word
-_FORM = re.compile(f"~[a-z2-7]{{{LENGTH - 1}}}")
+_FORM = re.compile(f"~[a-z2-7]{{{HANDLE_CHARS - 1}}}")
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
@@ -35,7 +35,7 @@ def mint(place: str, content: str) -> str:
         "~"
         + b32encode(blake2b(place.encode() + digest, digest_size=8).digest())
         .decode()
-        .lower()[: LENGTH - 1]
+        .lower()[: HANDLE_CHARS - 1]
     )
 
 

@@ -30,7 +30,7 @@ from loom.conversation.message import (
 )
 
 VERSION = "1:"
-SHORTEST = 4  # characters of a short id
+MIN_ID_CHARS = 4  # characters of a short id
 _FORM = re.compile(f"{VERSION}[a-z2-7]{{32}}")
 
 
@@ -76,7 +76,7 @@ def short_ids(identity: str) -> Iterator[str]:
     whole hash.
     """
     letters = identity.removeprefix(VERSION)
-    for length in range(SHORTEST, len(letters) + 1):
+    for length in range(MIN_ID_CHARS, len(letters) + 1):
         yield letters[:length]
 
 
@@ -87,7 +87,7 @@ def is_node_id(text: str) -> bool:
 
 def is_short_id(name: str, identity: str) -> bool:
     """Whether a node of this id may be called so in its tree."""
-    return len(name) >= SHORTEST and identity.removeprefix(VERSION).startswith(name)
+    return len(name) >= MIN_ID_CHARS and identity.removeprefix(VERSION).startswith(name)
 
 
 def _canonical(part: Part) -> list[Any]:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from loom.conversation.tree import Edge, Flags
 
-LEVELS = 12  # how far a picture is indented
+MAX_LEVELS = 12  # how far a picture is indented
 # how far the way to the cursor is; the levels that are left are for what branches off it
 PATH_LEVELS = 8
 FOLD, FORK, LAST, PASSING, CLEAR = "┄ ", "├─ ", "└─ ", "│  ", "   "
@@ -235,7 +235,9 @@ class _Shape:
                 self.is_aside[node] or len(self.conts[above]) > 1 or self.straightened[above]
             )
             self.too_deep[node] = self.depth is not None and below[node] > self.depth
-            self.closed[node] = self.closed[above] or self.too_deep[node] or level[node] > LEVELS
+            self.closed[node] = (
+                self.closed[above] or self.too_deep[node] or level[node] > MAX_LEVELS
+            )
 
     def _measure(self) -> None:
         """How far each node is from what matters: always farther than the first of its run, and

@@ -29,7 +29,7 @@ from loom.stores import Pin as Pin
 from loom.stores import Result as Result
 from loom.stores import Stash as Stash
 
-TRACED = 10  # actions that are shown
+MAX_TRACED_ACTIONS = 10  # actions that are shown
 _UNITS = ((60, 1, "s"), (3600, 60, "m"), (86_400, 3600, "h"), (86_400 * 60, 86_400, "d"))
 
 
@@ -162,7 +162,7 @@ def memory_text(store: Store, row: SessionRow, memory: AgentMemory, now: int) ->
             )
     if memory.actions:
         lines.append("Recent actions:")
-        for action in list(memory.actions.values())[-TRACED:]:
+        for action in list(memory.actions.values())[-MAX_TRACED_ACTIONS:]:
             lines.append(
                 f"  {'✗ ' if action.failed else ''}{flatten(action.command)} · "
                 f"{age(action.at, now)}"

@@ -57,7 +57,7 @@ from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import Digits, HandleTarget, Kin, Marks, Node, Overlay, StoredTree, read_stored
 
-INLINE = 1000  # tokens of a result; of more, head and tail are shown
+MAX_INLINE_TOKENS = 1000  # tokens of a result; of more, head and tail are shown
 PINS, STASHES, STASHED = (
     20,
     50,
@@ -629,7 +629,7 @@ class _Hand:
                 f"{again} from:1",
             )
         used, end = 0, start
-        while end < len(lines) and used + count(lines[end]) + 1 <= INLINE * 4 // 5:
+        while end < len(lines) and used + count(lines[end]) + 1 <= MAX_INLINE_TOKENS * 4 // 5:
             used += count(lines[end]) + 1
             end += 1
         if end == len(lines) and not start:
@@ -642,11 +642,11 @@ class _Hand:
     def _inline(self, text: str, shows: Sequence[str]) -> str:
         """A result as it is shown: whole, or its head and tail with a handle."""
         count = gate_counter(None).count_text
-        if count(text) <= INLINE:
+        if count(text) <= MAX_INLINE_TOKENS:
             return text
         handle, kept = HandleTarget.of_text(f"result {self._session.id}", text, shows)
         self._store.views.keep(self._session.row, [(handle, kept)], self._workspace.now())
-        return shrink_text(text, INLINE, count, handle)
+        return shrink_text(text, MAX_INLINE_TOKENS, count, handle)
 
     _does: ClassVar[dict[str, Callable[["_Hand", Command], str]]] = {
         "view": _view,

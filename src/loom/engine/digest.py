@@ -11,14 +11,19 @@ from loom.engine.reading import message_of
 from loom.errors import ChoiceError, shorten
 from loom.stores import HandleTarget, Node, Overlay
 
-TOKENS, LEAST = 400, 120  # that a digest takes at most, and that it may be asked to
+MAX_DIGEST_TOKENS, MIN_DIGEST_TOKENS = (
+    400,
+    120,
+)  # that a digest takes at most, and that it may be asked to
 _LINE = 200  # characters of a message in it
 _READ = 32  # messages at each end that are looked at
 
 Handles = list[tuple[str, HandleTarget]]
 
 
-def digest(overlay: Overlay, start: int, place: str, tokens: int = TOKENS) -> tuple[str, Handles]:
+def digest(
+    overlay: Overlay, start: int, place: str, tokens: int = MAX_DIGEST_TOKENS
+) -> tuple[str, Handles]:
     """What a path holds from a depth on, and what its handles stand for; `place` is where it will
     stand.
     """

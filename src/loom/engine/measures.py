@@ -14,7 +14,7 @@ Chat = Mapping[str, Any]
 Count = Callable[[str], int]
 Texts = Sequence[tuple[str, str]]  # role and text of each message
 
-HORIZON = 40  # messages after a cut in which the agent may write something again
+HORIZON_MESSAGES = 40  # messages after a cut in which the agent may write something again
 LEAST_GOLD = 3  # of which there must be so many for a cut to tell anything
 
 # Defines the measure and nothing else: what the product takes for worth keeping is wider.
@@ -107,7 +107,7 @@ def lookahead_gold(found: Sequence[tuple[str, set[str]]], cut: int) -> set[str]:
         set[str](),
         set[str](),
     )
-    for role, each in found[cut : cut + HORIZON]:
+    for role, each in found[cut : cut + HORIZON_MESSAGES]:
         if role == "assistant":
             gold |= (each & before) - shown
         shown |= each

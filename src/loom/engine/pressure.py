@@ -11,12 +11,12 @@ from loom.conversation.turns import in_flight
 from loom.providers.overflow import Overflow
 from loom.stores import Overlay, Path
 
-COLD = 5 * 60_000  # milliseconds after which providers forget a prefix
-DEAD = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more
+COLD_MS = 5 * 60_000  # milliseconds after which providers forget a prefix
+DEAD_MS = 10 * 60_000  # milliseconds after which nobody waits for a call's result any more
 LAST_MESSAGES = 400  # at the end of a path, from which a handoff is made
 # messages at the end of a path in which the last answer and its calls are looked for
 _LOOKED_AT = 32
-LEAST = 64  # tokens that no provider is taken to refuse for their number
+MIN_REFUSED_TOKENS = 64  # tokens that no provider is taken to refuse for their number
 _SAFE = 0.95  # of what a provider took, or would have
 
 
@@ -26,10 +26,10 @@ def moment(path: Path, now: int) -> tuple[bool, bool]:
     """
     recent = path[-_LOOKED_AT:]
     answered = next((node.created for node in reversed(recent) if node.role == "assistant"), None)
-    cold = answered is not None and now - answered > COLD
+    cold = answered is not None and now - answered > COLD_MS
     busy = (
         bool(recent)
-        and now - recent[-1].created <= DEAD
+        and now - recent[-1].created <= DEAD_MS
         and in_flight([node.message for node in recent if node.message])
     )
     return cold, busy
@@ -47,7 +47,7 @@ def limit_after_refusal(overflow: Overflow, counted: int, reserve: int) -> int:
         )
     elif overflow.limit:
         most = min(most, max(overflow.limit - reserve, overflow.limit // 2) * _SAFE)
-    return max(int(most), LEAST)
+    return max(int(most), MIN_REFUSED_TOKENS)
 
 
 def fit_into(wish: Options, budget: Budget, most: int) -> Options:

@@ -42,7 +42,7 @@ FIRST_CUT, CUTS_APART = 100, 80  # messages at which look-ahead recall is measur
 
 Sent = Callable[[str, int, Context], None]
 # milliseconds: the clock of a replay begins here, and advances by one at each look
-BEGAN = 1_700_000_000_000
+FIRST_TIME_MS = 1_700_000_000_000
 USUAL = "gpt-4o"  # whose window, tokenizer and prices are meant where nobody names a model
 
 
@@ -268,7 +268,7 @@ async def _play_calls(
     last: Report | None = None
     before: list[_WeighedMessage] = []
     appended = seen = 0
-    clock, ids = count(BEGAN), count()
+    clock, ids = count(FIRST_TIME_MS), count()
     with Loom.open(
         ":memory:", now=lambda: next(clock), fresh_id=lambda: f"{next(ids):032x}"
     ) as loom:

@@ -26,14 +26,17 @@ from loom.conversation.words import find_words
 from loom.errors import ChoiceError, describe, shorten
 from loom.stores import HandleTarget, Node, Overlay, SessionRow, Store, ViewRecord
 
-LIMIT = 10  # hits, where nobody says how many
-LONGEST = 500  # characters of a query
-PASSAGE, MARGIN = 300, 60  # characters of a hit's text, and of them before what was found
+DEFAULT_HITS = 10  # hits, where nobody says how many
+MAX_QUERY_CHARS = 500  # characters of a query
+PASSAGE_CHARS, MARGIN_CHARS = (
+    300,
+    60,
+)  # characters of a hit's text, and of them before what was found
 # of BM25: how soon saying it again adds nothing, and how much a long message is held to its length
 SATURATION, LENGTH = 1.2, 0.75
-EXACT = 2.0  # what a name, a path, a number or a phrase counts for against a word
+EXACT_WEIGHT = 2.0  # what a name, a path, a number or a phrase counts for against a word
 # tools that repeat what stands elsewhere, and what that counts for
-ECHOES, ECHO = ("recall", "search_context"), 0.1
+ECHOES, ECHO_WEIGHT = ("recall", "search_context"), 0.1
 
 
 class Hit(Struct, frozen=True):
@@ -78,7 +81,7 @@ def search(
     query: str,
     *,
     now: int,
-    limit: int = LIMIT,
+    limit: int = DEFAULT_HITS,
     shown: Collection[int] = (),
 ) -> list[Hit]:
     """The messages of a path that say most of a query, best first and of equals the newer, without
@@ -164,10 +167,10 @@ def matches(query: str, text: str) -> list[tuple[int, int]]:
 def _parse_query(query: object) -> _Query:
     if not isinstance(query, str) or not query.strip():
         raise ChoiceError(f"a search needs words to look for, found {describe(query)}")
-    if len(query) > LONGEST:
+    if len(query) > MAX_QUERY_CHARS:
         raise ChoiceError(
-            f"a search takes at most {LONGEST} characters, found {len(query):,}; use only the "
-            "most specific words"
+            f"a search takes at most {MAX_QUERY_CHARS} characters, found {len(query):,}; use only "
+            "the most specific words"
         )
     phrases = tuple(
         dict.fromkeys(
@@ -322,13 +325,15 @@ def _worth(wanted: _Query, postings: Sequence[_Posting], count: int) -> list[flo
         log(1 + (count - said_by[n] + 0.5) / (said_by[n] + 0.5))
         for n in range(len(wanted.words) + len(wanted.exact))
     ]
-    return [each * (1.0 if n < len(wanted.words) else EXACT) for n, each in enumerate(rarity)]
+    return [
+        each * (1.0 if n < len(wanted.words) else EXACT_WEIGHT) for n, each in enumerate(rarity)
+    ]
 
 
 def _score(posting: _Posting, worth: Sequence[float], usual: float) -> float:
     held = SATURATION * (1 - LENGTH + LENGTH * posting.tokens / max(usual, 1))
     score = sum(worth[n] * often * (SATURATION + 1) / (often + held) for n, often in posting.said)
-    return round(score * ECHO if posting.echo else score, 4)
+    return round(score * ECHO_WEIGHT if posting.echo else score, 4)
 
 
 def _passage(wanted: _Query, worth: Sequence[float], message: Message) -> str:
@@ -352,7 +357,7 @@ def _densest(line: str, wanted: _Query, worth: Sequence[float]) -> tuple[float, 
     first = 0
     for start, stop, number in found:
         inside[number] += 1
-        while found[first][0] < start and stop - found[first][0] > PASSAGE - 2 * MARGIN:
+        while found[first][0] < start and stop - found[first][0] > PASSAGE_CHARS - 2 * MARGIN_CHARS:
             inside[found[first][2]] -= 1
             first += 1
         value = sum(worth[n] for n, often in inside.items() if often)
@@ -365,12 +370,12 @@ def _piece(line: str, start: int, stop: int) -> str:
     """As much of a line around this stretch as a passage may have, from a space to a space where
     they are near.
     """
-    if len(line) <= PASSAGE:
+    if len(line) <= PASSAGE_CHARS:
         return line
-    low = max(min(start - MARGIN, len(line) - PASSAGE), 0)
-    high = low + PASSAGE
+    low = max(min(start - MARGIN_CHARS, len(line) - PASSAGE_CHARS), 0)
+    high = low + PASSAGE_CHARS
     if low and (space := line.find(" ", low, start)) >= 0:
         low = space + 1
-    if high < len(line) and (space := line.rfind(" ", max(stop, high - MARGIN), high)) >= 0:
+    if high < len(line) and (space := line.rfind(" ", max(stop, high - MARGIN_CHARS), high)) >= 0:
         high = space
     return line[low:high]

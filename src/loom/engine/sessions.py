@@ -83,7 +83,7 @@ from loom.engine.pressure import (
 )
 from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
-from loom.engine.search import LIMIT, Hit, search, shown_in
+from loom.engine.search import DEFAULT_HITS, Hit, search, shown_in
 from loom.engine.session_state import (
     SessionState,
     handoff_values,
@@ -103,7 +103,7 @@ from loom.engine.sources import (
 from loom.engine.summarize import MadeSummary, Model, summarize
 from loom.engine.summing import (
     BY_MODEL,
-    DIGEST,
+    RESULT_DIGEST_TOKENS,
     Plan,
     When,
     find_undigested,
@@ -975,7 +975,8 @@ class Session:
         ):
             assert node.message is not None
             made = await summarize(
-                self._workspace.model, SummaryTask(messages=(node.message,), tokens=DIGEST)
+                self._workspace.model,
+                SummaryTask(messages=(node.message,), tokens=RESULT_DIGEST_TOKENS),
             )
             if made.by == "model":
                 await self.run_off_loop(
@@ -1062,7 +1063,7 @@ class Session:
     # Search, and Loom's own tools
 
     @checks_arguments
-    def search(self, query: str, limit: int = LIMIT) -> list[Hit]:
+    def search(self, query: str, limit: int = DEFAULT_HITS) -> list[Hit]:
         """Search the messages that the last request does not contain.
 
         Each hit has a handle to recall.

@@ -37,7 +37,7 @@ HANDOFF, DOCUMENT = "handoff.json", "handoff.md"
 CURRENT = "current"
 NAMES = (*Working.FILE_NAMES, HANDOFF, DOCUMENT, CURRENT)  # what a generation may hold
 # seconds after which nobody is still writing a generation; it takes a few hundredths of one
-ABANDONED = 3600.0
+ABANDONED_SECONDS = 3600.0
 _TRIES = 100  # generations that may go while one is read
 _LONGEST = 100  # characters of a folder's name
 _GENERATION = re.compile(r"[0-9]{4,20}-[0-9a-f]{16}")
@@ -210,7 +210,7 @@ def _tidy(place: Path, mine: str, before: str, ours: Collection[str] | None) -> 
         if (
             name not in kept
             and (ours is None or name in ours)
-            and (name == before or now - changed > ABANDONED)
+            and (name == before or now - changed > ABANDONED_SECONDS)
         ):
             with suppress(OSError):
                 _remove_generation(place / name)

@@ -21,16 +21,16 @@ from loom.engine.reading import ReadingStyle, head_of, message_of
 from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary
 
 BY_MODEL = "a model"  # whose words a summary has
-MOST = 2000  # messages that are summarized at once; what is left is due again
+MAX_MESSAGES_AT_ONCE = 2000  # messages that are summarized at once; what is left is due again
 MOST_BEHIND = 16  # summaries that come after one another before one tells of all
 MIN_SUMMARY = 50  # tokens of a summary in a small window
-LARGEST = 2000  # tokens of one summary among several
+MAX_SUMMARY_TOKENS = 2000  # tokens of one summary among several
 # tokens of a tool's result that a model is asked about, and of what it may say
-LARGE, DIGEST = 3000, 400
-NEW = 32  # messages among which such results are looked for
+LARGE_RESULT_TOKENS, RESULT_DIGEST_TOKENS = 3000, 400
+MAX_NEW_MESSAGES = 32  # messages among which such results are looked for
 # results of which a model said something that no summary holds yet: more would take too much of the
 # next one
-WAITING = 2
+MAX_WAITING_TASKS = 2
 _DIGESTED = "[A model says of a tool's result, for reference only:] "
 
 
@@ -140,9 +140,9 @@ def _find_stretch(
             return None  # another one would make it worthless
         done = chain[-1].stop if chain else 0
         if when == "whole":
-            read = whole[-MOST:]
+            read = whole[-MAX_MESSAGES_AT_ONCE:]
         else:
-            read = whole[done : done + MOST]
+            read = whole[done : done + MAX_MESSAGES_AT_ONCE]
         nodes = [node for node in read if node.depth not in hidden and node.message]
         return _Stretch(
             nodes=nodes,
@@ -168,7 +168,7 @@ def _summary_tokens(policy: Policy, room: int) -> int:
     """How long a summary may be."""
     tokens = max(MIN_SUMMARY, min(policy.summary_tokens, room // 4))
     if policy.summary == "cover":
-        tokens = max(tokens, min(int(room * policy.cover), LARGEST))
+        tokens = max(tokens, min(int(room * policy.cover), MAX_SUMMARY_TOKENS))
     return tokens
 
 
@@ -205,19 +205,25 @@ def find_undigested(store: Store, row: SessionRow, overlay: Overlay) -> list[Nod
     done = chain[-1].stop if chain else 0
     untold = [
         node
-        for node in overlay.path[max(done, len(overlay.path) - MOST) :]
+        for node in overlay.path[max(done, len(overlay.path) - MAX_MESSAGES_AT_ONCE) :]
         if node.depth not in overlay.hidden
     ]
     large = [node for node in untold if _is_large(node)]
     known = store.summaries.digests(row, large)
     newest = [
-        node for node in large if node.seq not in known and node.depth >= len(overlay.path) - NEW
+        node
+        for node in large
+        if node.seq not in known and node.depth >= len(overlay.path) - MAX_NEW_MESSAGES
     ]
-    return newest[: max(0, WAITING - len(known))]
+    return newest[: max(0, MAX_WAITING_TASKS - len(known))]
 
 
 def _is_large(node: Node) -> bool:
-    return node.tokens > LARGE and node.message is not None and bool(result_text(node.message))
+    return (
+        node.tokens > LARGE_RESULT_TOKENS
+        and node.message is not None
+        and bool(result_text(node.message))
+    )
 
 
 def result_text(message: Message) -> str:

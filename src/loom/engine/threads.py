@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 # from the event loop. A second one lets short verbs pass a long one (an import, an export, a map).
 # PostgreSQL is waited for, so more can wait at once.
 WORKERS = {"sqlite": 2, "postgres": 6}
-LINES = 256  # of an export, fetched in one go
+BATCH_LINES = 256  # of an export, fetched in one go
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -102,7 +102,7 @@ def async_lines(
     async def run(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> AsyncIterator[_T]:
         work: Callable[..., Iterator[_T]] = getattr(self, name)
         lines = await self.run_off_loop(lambda: work(*args, **kwargs))
-        while batch := await self.run_off_loop(lambda: list(islice(lines, LINES))):
+        while batch := await self.run_off_loop(lambda: list(islice(lines, BATCH_LINES))):
             for line in batch:
                 yield line
 

@@ -18,7 +18,7 @@ from loom.context import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
-from loom.engine.search import ECHOES, LIMIT, Hit
+from loom.engine.search import DEFAULT_HITS, ECHOES, Hit
 from loom.errors import ChoiceError, shorten
 
 RECALLED = ECHOES  # what these bring back is not cut again at once
@@ -36,7 +36,7 @@ class Remembers(Protocol):
     def working(self) -> Working: ...
     def keep_working(self, working: Working) -> Working: ...
     def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]: ...
-    def search(self, query: str, limit: int = LIMIT) -> list[Hit]: ...
+    def search(self, query: str, limit: int = DEFAULT_HITS) -> list[Hit]: ...
 
 
 class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
@@ -57,7 +57,10 @@ class _SearchContext(Struct, frozen=True, forbid_unknown_fields=True):
     ]
     limit: (
         Annotated[
-            int, Meta(ge=1, le=_HITS, description=f"The most hits to return ({LIMIT} by default).")
+            int,
+            Meta(
+                ge=1, le=_HITS, description=f"The most hits to return ({DEFAULT_HITS} by default)."
+            ),
         ]
         | None
     ) = None
@@ -261,7 +264,7 @@ def _end(text: str, start: int, tokens: int) -> int:
 
 
 def _search(session: Remembers, asked: _SearchContext) -> str:
-    hits = session.search(asked.query, asked.limit or LIMIT)
+    hits = session.search(asked.query, asked.limit or DEFAULT_HITS)
     if not hits:
         return (
             f"No message that you no longer see matches {shorten(asked.query, 80)!r}. Try other "

@@ -28,7 +28,7 @@ from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import Preferences, Reference, TreeHead
 from loom.dialects.input import Answer, parse_answer
 from loom.engine.answers import AnswerOutcome, take_out_commands
-from loom.engine.digest import LEAST, TOKENS, digest
+from loom.engine.digest import MAX_DIGEST_TOKENS, MIN_DIGEST_TOKENS, digest
 from loom.engine.inputs import Given, parse_one_message
 from loom.engine.options import PrepareOptions, TreePrepareOptions, check_sources
 from loom.engine.sessions import Session
@@ -375,10 +375,10 @@ class LoomTree:
         """Write a digest of another branch, with handles, and make it the current node of the
         agent.
         """
-        if tokens is not None and check_number("the size of a digest", tokens) < LEAST:
+        if tokens is not None and check_number("the size of a digest", tokens) < MIN_DIGEST_TOKENS:
             raise ChoiceError(
-                f"a digest takes at least {LEAST} tokens, found {tokens}; give more, or leave it "
-                f"out for {TOKENS}"
+                f"a digest takes at least {MIN_DIGEST_TOKENS} tokens, found {tokens}; give more, "
+                f"or leave it out for {MAX_DIGEST_TOKENS}"
             )
         found, named = self.node(other), None if into is None else self.node(into)
         session = self.session(agent)

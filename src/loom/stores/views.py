@@ -18,12 +18,12 @@ from loom.stores.sql.database import Database, Reader, Row, Writer
 from loom.stores.sql.stored import UNREADABLE, damage_error, is_text_damaged, read_stored
 from loom.stores.tree import nodes
 from loom.stores.tree.overlay import marked_in, why_kept_back
-from loom.stores.tree.path import CHUNK, Node, OpenTransaction, Path, is_on_path
+from loom.stores.tree.path import CHUNK_NODES, Node, OpenTransaction, Path, is_on_path
 from loom.stores.view_record import EpochProgress, StoredView, ViewRecord, decode_view, encode_view
 
-KEPT = 64  # epochs of a session whose views are kept, for undoing them
+MAX_KEPT_EPOCHS = 64  # epochs of a session whose views are kept, for undoing them
 _HIGHEST_RATIO = 100.0
-TRIED = 16  # epochs of a session that are tried for one that stands on a path
+MAX_TRIED_EPOCHS = 16  # epochs of a session that are tried for one that stands on a path
 _MAX_FORKS = 64  # of forks without a request of their own that are gone through to find one
 
 PUT_HANDLE = """INSERT INTO handles (tree, handle, session, kind, data, created)
@@ -114,7 +114,7 @@ class Views:
     def find_newest(self, row: SessionRow, path: Path) -> "NewestView":
         """The same, and whether there was one that is damaged."""
         with path.database.read() as reader:
-            for tried in range(TRIED):
+            for tried in range(MAX_TRIED_EPOCHS):
                 try:
                     found = reader.first_row(_NEWEST, row.key, row.tree.key, tried)
                 except StoreError as error:
@@ -530,7 +530,9 @@ def put_view(writer: Writer, row: SessionRow, view: StoredView, now: int) -> Non
     )
     # A policy that moves at every call would else keep more views than messages. Handles stay,
     # whatever view they come from.
-    writer.all("DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, number - KEPT)
+    writer.all(
+        "DELETE FROM views WHERE session = $1 AND epoch < $2", row.key, number - MAX_KEPT_EPOCHS
+    )
 
 
 def advance_view(writer: Writer, row: SessionRow, reached: EpochProgress) -> None:
@@ -594,8 +596,8 @@ def _stretches(
         begin, end = (nodes.find(reader, key, name.rpartition("/")[2]) for name in (first, last))
         start, path = begin, Path(OpenTransaction(reader), key, end)
         why = screen.why(path) if screen else None
-        for position in range(start.depth, len(path), CHUNK):
-            found = path[position : position + CHUNK]
+        for position in range(start.depth, len(path), CHUNK_NODES):
+            found = path[position : position + CHUNK_NODES]
             if screen and why:
                 found = screen.let_through(found, why)
             for node in found:

@@ -23,7 +23,7 @@ from loom.errors import TranscriptError, shorten
 
 MAX_DOCUMENT = 64 * 2**20
 MAX_UNPACKED = 16 * MAX_DOCUMENT  # of a packed file, which may hold a thousand times its own size
-SAMPLE = 100  # lines looked at to tell a format
+SAMPLE_LINES = 100  # lines looked at to tell a format
 _PEEK = 2**16
 _MAX_NAME_CHARS = 300  # of a path in an error
 
@@ -173,7 +173,7 @@ def first_lines(path: Path) -> list[Any] | None:
             return None
         if len(first) > MAX_DOCUMENT:
             return None
-    return [value for _, value in islice(lines(path), SAMPLE)]
+    return [value for _, value in islice(lines(path), SAMPLE_LINES)]
 
 
 def document(path: Path) -> Any:

@@ -32,11 +32,11 @@ from loom.transcripts.chat import parse_request
 from loom.transcripts.runs import make_run
 
 WINDOWS = (128_000, 32_000, 8_000, 2_000)
-KEPT = 8_000  # the window of the session that is kept
+SESSION_WINDOW = 8_000  # the window of the session that is kept
 # On a terminal the window shrinks before the eyes of the reader: so many weavings between two
 # steps, two seconds in all.
-FRAMES, PAUSE = 10, 0.05
-MAP, REQUEST = 160, "the marker for a gap names the wrong window"
+FRAMES, PAUSE_SECONDS = 10, 0.05
+MAP_TOKENS, REQUEST = 160, "the marker for a gap names the wrong window"
 TORN = ("unanswered-call", "orphan-result", "duplicate-result")
 
 
@@ -122,7 +122,7 @@ def _shrink() -> int:
                 nl=False,
                 color=terminal.wants_colour(),
             )
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_SECONDS)
         context = weave(session, window=window)
         line, broken = _line(context, whole_tokens, columns)
         failed += broken
@@ -176,14 +176,15 @@ def _keep() -> int:
                 tools=conversation.tools,
             )
             session.append(*conversation.messages)
-            before = asyncio.run(session.prepare(window=KEPT))
+            before = asyncio.run(session.prepare(window=SESSION_WINDOW))
             kept = loom.store.database.size()
         _step(7, "Stored in a file, closed and opened again", "loom weave --session payments")
         size = f"{plural(len(conversation.messages), 'message')} in {terminal.amount(kept)}B"
-        say(f"  {size}; {before.report.input_tokens:,} tokens are sent with a window of {KEPT:,}\n")
+        sent = f"{before.report.input_tokens:,} tokens are sent"
+        say(f"  {size}; {sent} with a window of {SESSION_WINDOW:,}\n")
         with Loom.open(address) as loom:
             session = loom.session("payments")
-            after = asyncio.run(session.prepare(window=KEPT))
+            after = asyncio.run(session.prepare(window=SESSION_WINDOW))
             tell(
                 "the request after the restart",
                 to_json(after.openai()) == to_json(before.openai()),
@@ -200,7 +201,7 @@ def _keep() -> int:
                 f"{plural(len(recalled), 'message')}, the same as the original",
             )
             grow_tree = asyncio.run(
-                session.prepare("Thank you. Write a line for the changelog.", window=KEPT)
+                session.prepare("Thank you. Write a line for the changelog.", window=SESSION_WINDOW)
             ).openai()["messages"]
             tell(
                 "the next request",
@@ -229,17 +230,17 @@ def _map() -> int:
     _step(
         10,
         "A map of the code that a request will touch",
-        f"loom map src/loom --tokens {MAP} --query '{REQUEST}'",
+        f"loom map src/loom --tokens {MAP_TOKENS} --query '{REQUEST}'",
     )
     with (
         TemporaryDirectory(prefix="loom-demo-") as folder,
         resources.as_file(resources.files("loom")) as code,
     ):
         made = project_map(
-            code, REQUEST, tokens=MAP, cache=Path(folder), progress=terminal.reading()
+            code, REQUEST, tokens=MAP_TOKENS, cache=Path(folder), progress=terminal.reading()
         )
     print_map(made)
-    return made.tokens > MAP
+    return made.tokens > MAP_TOKENS
 
 
 def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:

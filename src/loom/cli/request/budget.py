@@ -33,8 +33,8 @@ from loom.conversation.message import Message, Text
 from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
-BAR = 40
-BEGINS = 200  # characters of a large message that tell which one it is
+BAR_COLUMNS = 40
+BEGINNING_CHARS = 200  # characters of a large message that tell which one it is
 ZONE_COLOURS = {"history": "green", "reserved_output": "yellow", "free": "white"}
 
 
@@ -90,7 +90,7 @@ def budget(model: str, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
 def print_zone(name: str, tokens: int, window: int) -> None:
     """A zone on one line: its tokens, and its share of the window as a bar."""
     share = tokens / window if window else 0.0
-    drawn = bar(share, BAR) or ("▏" if tokens else "")
+    drawn = bar(share, BAR_COLUMNS) or ("▏" if tokens else "")
     say(
         (
             f"  {clean(name):<17}{tokens:>10,} {share:>6.1%}  "
@@ -163,7 +163,7 @@ def count_run(run: Run, model: str | None, window: int, exact: bool, largest: in
         by_role[message.role] += tokens
         names = uses.add(message)
         if largest:
-            begins = " ".join(text for _, text in map(look, message.parts))[:BEGINS]
+            begins = " ".join(text for _, text in map(look, message.parts))[:BEGINNING_CHARS]
             heappush(found, Large(tokens, place, message.role, ", ".join(names), begins))
             if len(found) > largest:
                 heappop(found)
@@ -268,7 +268,7 @@ def _print_short(counted: RunCount) -> None:
     """One of several runs, on one line."""
     name = one_line(counted.name, 40)
     lead = f"{name} " if name else ""
-    drawn = style(bar(counted.total / counted.window, BAR), fg="blue")
+    drawn = style(bar(counted.total / counted.window, BAR_COLUMNS), fg="blue")
     say(f"#{counted.run:<5} {lead}{counted.total:>9,} tokens  {drawn}".rstrip())
 
 
@@ -297,7 +297,7 @@ def print_counted(counted: RunCount, by: str) -> None:
             say(
                 (
                     f"  {name:<10}{tokens:>10,} {share:>6.1%}  "
-                    f"{style(bar(share, BAR), fg=COLOURS.get(name, 'blue'))}"
+                    f"{style(bar(share, BAR_COLUMNS), fg=COLOURS.get(name, 'blue'))}"
                 ).rstrip()
             )
     for large in counted.largest:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from loom.project.draw.render import Map
 
 COLOURS = {"high": "green", "medium": "yellow", "low": None}
-PAUSE = 0.5  # seconds between two looks
+PAUSE_SECONDS = 0.5  # seconds between two looks
 
 
 @click.command("map")
@@ -84,7 +84,7 @@ def map_command(
                 last = made
             if not watch:
                 return
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_SECONDS)
 
 
 def _query(query: str | None, file: Path | None) -> str:

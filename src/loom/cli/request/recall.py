@@ -8,7 +8,7 @@ from loom.cli.store.where import READS_AS_AGENT, in_store
 from loom.cli.terminal import COLOURS, clean, dim, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
-from loom.engine.search import LIMIT, Hit, matches
+from loom.engine.search import DEFAULT_HITS, Hit, matches
 from loom.errors import ChoiceError, shorten
 
 
@@ -26,7 +26,7 @@ from loom.errors import ChoiceError, shorten
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"With --search, show at most N messages (default: {LIMIT}).",
+    help=f"With --search, show at most N messages (default: {DEFAULT_HITS}).",
 )
 @click.option("--json", "as_json", is_flag=True, help="With --search, print a JSON list.")
 @in_store(agent=READS_AS_AGENT)
@@ -52,7 +52,7 @@ def recall(
     if query is not None:
         if name is None:
             raise ChoiceError("--search needs a session; add --session ID")
-        _print(loom.session(name).search(query, limit or LIMIT), query, as_json)
+        _print(loom.session(name).search(query, limit or DEFAULT_HITS), query, as_json)
     elif handle is None:
         raise ChoiceError("give a HANDLE or --search TEXT")
     elif limit is not None or as_json:

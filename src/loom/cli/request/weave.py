@@ -22,7 +22,7 @@ from loom.conversation.canonical import to_json
 from loom.conversation.turns import Span
 from loom.dialects import dialect, dialect_choices
 
-SHOWN = 4  # places of what is hidden by one rule
+MAX_SHOWN_PLACES = 4  # places of what is hidden by one rule
 ACTION_COLUMNS = 8
 MIN_WORDS_COLUMNS = 16  # with fewer, words are printed on a line of their own
 # The colour of each action, and its mark in the strip that shows the whole history.
@@ -422,7 +422,9 @@ def _print_hidden(report: Report) -> None:
         if item.action == "hidden":
             by_rule.setdefault(item.rule, []).append(item.place)
     for rule, places in by_rule.items():
-        told = ", ".join(places[:SHOWN]) + (
-            f" and {len(places) - SHOWN:,} more" if len(places) > SHOWN else ""
+        told = ", ".join(places[:MAX_SHOWN_PLACES]) + (
+            f" and {len(places) - MAX_SHOWN_PLACES:,} more"
+            if len(places) > MAX_SHOWN_PLACES
+            else ""
         )
         say(f"  {_label('hidden')} {told:<36}  {clean(rule)}")

@@ -34,7 +34,7 @@ from loom.errors import ChoiceError
 from loom.transcripts import files
 from loom.transcripts.formats import read_runs
 
-ASKED = 4  # characters of an id that a purge asks for
+PURGE_ID_CHARS = 4  # characters of an id that a purge asks for
 
 
 @click.group(cls=Group)
@@ -266,7 +266,7 @@ def _describe_purge(gone: int, kept: int) -> str:
 
 def _ask(found: Session) -> None:
     """What cannot be undone is asked for by name: who types it has looked at it."""
-    letters = found.id[:ASKED]
+    letters = found.id[:PURGE_ID_CHARS]
     if not sys.stdin.isatty():
         raise ChoiceError(
             "a purge cannot be undone, and there is no terminal to ask; repeat with --yes to "

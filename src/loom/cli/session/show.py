@@ -25,13 +25,13 @@ from loom.cli.terminal import (
 )
 from loom.cli.transcript.show import look
 from loom.conversation.canonical import to_json
-from loom.conversation.identity import SHORTEST
+from loom.conversation.identity import MIN_ID_CHARS
 from loom.conversation.message import Message
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.stores import Node, SessionRow
 
-LAST, SYSTEM = 20, 3  # messages shown, system messages shown
+LAST_MESSAGES, MAX_SYSTEM_MESSAGES = 20, 3  # messages shown, system messages shown
 STATUS_COLOURS = {"active": "green", "importing": "yellow", "purged": "red"}
 
 
@@ -144,7 +144,7 @@ def to_report(row: SessionRow, messages: int, tokens: int) -> dict[str, Any]:
 @click.option(
     "--last",
     type=click.IntRange(min=0),
-    default=LAST,
+    default=LAST_MESSAGES,
     show_default=True,
     metavar="N",
     help="Show the newest N messages.",
@@ -179,12 +179,12 @@ def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
 
 def _print_messages(system: Sequence[Message], nodes: Sequence[Node], count: int, now: int) -> None:
     """The system messages and the last messages of a session that has `count` of them."""
-    letters = 2 + max((len(node.short_id) for node in nodes), default=SHORTEST)
+    letters = 2 + max((len(node.short_id) for node in nodes), default=MIN_ID_CHARS)
     indent = " " * (letters + 21)
-    for message in system[:SYSTEM]:
+    for message in system[:MAX_SYSTEM_MESSAGES]:
         _print_line("", message, "", letters)
-    if len(system) > SYSTEM:
-        say(dim(f"{indent}and {len(system) - SYSTEM:,} more system messages"))
+    if len(system) > MAX_SYSTEM_MESSAGES:
+        say(dim(f"{indent}and {len(system) - MAX_SYSTEM_MESSAGES:,} more system messages"))
     if count > len(nodes):
         earlier = plural(count - len(nodes), "earlier message")
         say(dim(f"{indent}{earlier}; --last {count} shows all"))

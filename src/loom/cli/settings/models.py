@@ -22,7 +22,7 @@ from loom.cli.terminal import clean, dim, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
 
-SHOWN = 40  # names listed; the rest is counted
+MAX_SHOWN_NAMES = 40  # names listed; the rest is counted
 
 
 def user_overrides() -> dict[str, Figures]:
@@ -77,10 +77,10 @@ def models(name: str | None, as_json: bool) -> None:
             f"no model is called {clean(name)}; "
             f"{plural(len(names), 'name contains', 'names contain')} it:"
         )
-        for other in names[:SHOWN]:
+        for other in names[:MAX_SHOWN_NAMES]:
             say(f"  {clean(other)}")
-        if len(names) > SHOWN:
-            say(dim(f"  and {len(names) - SHOWN:,} more"))
+        if len(names) > MAX_SHOWN_NAMES:
+            say(dim(f"  and {len(names) - MAX_SHOWN_NAMES:,} more"))
     else:
         say(
             f"no model is called {clean(name)}, and no name contains it; its window is assumed to "
@@ -91,7 +91,10 @@ def models(name: str | None, as_json: bool) -> None:
 def to_report(found: ModelFacts, names: tuple[str, ...]) -> dict[str, Any]:
     report = asdict(found)
     report["tokenizer"] = report.pop("encoding") or None
-    return report | {"names": list(names[:SHOWN]), "more": max(len(names) - SHOWN, 0)}
+    return report | {
+        "names": list(names[:MAX_SHOWN_NAMES]),
+        "more": max(len(names) - MAX_SHOWN_NAMES, 0),
+    }
 
 
 def print_model(found: ModelFacts) -> None:

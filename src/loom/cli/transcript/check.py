@@ -18,7 +18,7 @@ from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
 MAX_PLACES = 5  # places of a broken rule that a person sees
-KEPT = 1000  # findings and the like that are kept in full; the rest is counted
+MAX_FINDINGS = 1000  # findings and the like that are kept in full; the rest is counted
 # A transcript is not yet a request: what is only missing until it is sent is no news.
 _UNSENT = {"no-model", "no-tools", "no-max-tokens"}
 
@@ -31,7 +31,7 @@ class Several(list[Any]):
     more = 0
 
     def append(self, item: Any) -> None:
-        if len(self) < KEPT:
+        if len(self) < MAX_FINDINGS:
             super().append(item)
         else:
             self.more += 1
@@ -56,7 +56,7 @@ class LossTally(list[Loss]):
 
     def append(self, loss: Loss) -> None:
         what = "other things"
-        if loss.what in self.found or len(self.found) < KEPT:
+        if loss.what in self.found or len(self.found) < MAX_FINDINGS:
             what = loss.what
         place, times = self.found.get(what, (loss.place, 0))
         self.found[what] = (place, times + 1)

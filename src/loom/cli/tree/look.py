@@ -8,8 +8,8 @@ from loom.conversation.message import Reasoning
 from loom.conversation.tree import Flags
 from loom.stores import Node
 
-ROOM = 16  # columns of text that are left to a line, however far it is indented
-LABEL = 24  # columns of a bookmark's label
+MIN_TEXT_COLUMNS = 16  # columns of text that are left to a line, however far it is indented
+LABEL_COLUMNS = 24  # columns of a bookmark's label
 _SPEAKERS = {"user": "human", "assistant": "model", "developer": "system"}
 
 
@@ -18,14 +18,14 @@ def speaker(role: str) -> str:
     return _SPEAKERS.get(role, role)
 
 
-def marks_of(flags: Flags, pruned: bool, room: int = 2 * LABEL) -> tuple[str, str]:
+def marks_of(flags: Flags, pruned: bool, room: int = 2 * LABEL_COLUMNS) -> tuple[str, str]:
     """What was said of a node, in small marks: plain, and coloured.
 
     A label takes at most half of the room, if that is enough.
     """
     label = "★"
-    if flags.label and room >= LABEL:
-        label = f"★ {one_line(flags.label, min(room // 2, LABEL))} ·"
+    if flags.label and room >= LABEL_COLUMNS:
+        label = f"★ {one_line(flags.label, min(room // 2, LABEL_COLUMNS))} ·"
     shown = [
         (mark, colour)
         for is_on, mark, colour in (

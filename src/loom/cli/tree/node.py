@@ -10,7 +10,7 @@ from msgspec import Struct, to_builtins
 from loom.cli import terminal
 from loom.cli.terminal import COLOURS, age, clean, columns_of, dim, one_line, plural, say, style
 from loom.cli.transcript.show import look
-from loom.cli.tree.look import ROOM, marks_of, speaker, words_of
+from loom.cli.tree.look import MIN_TEXT_COLUMNS, marks_of, speaker, words_of
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Text
 from loom.engine.loom import Loom
@@ -164,7 +164,7 @@ def _print_line(what: str, text: str, more: str = "") -> None:
 def _print_nodes(what: str, nodes: Sequence[Node]) -> None:
     for n, node in enumerate(nodes):
         words = one_line(
-            words_of(node), max(terminal.width() - len(node.short_id) - _WIDE - 6, ROOM)
+            words_of(node), max(terminal.width() - len(node.short_id) - _WIDE - 6, MIN_TEXT_COLUMNS)
         )
         lead = "" if n else what
         say(f"  {dim(f'{lead:<{_WIDE}}')}  {style(node.short_id, fg='blue')}  {words}")
@@ -177,7 +177,7 @@ def _print_end(
     node = _find_node(loom, tree, name, other)
     where = (f"{other}/" if other else "") + (node.short_id if node else name)
     told = f"{label}  " if label else ""
-    room = max(terminal.width() - columns_of(where + told) - _WIDE - 6, ROOM)
+    room = max(terminal.width() - columns_of(where + told) - _WIDE - 6, MIN_TEXT_COLUMNS)
     if node:
         words = one_line(words_of(node), room)
     else:

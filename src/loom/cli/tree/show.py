@@ -21,7 +21,7 @@ from loom.cli.terminal import (
     say,
     style,
 )
-from loom.cli.tree.look import ROOM, marks_of, speaker, words_of
+from loom.cli.tree.look import MIN_TEXT_COLUMNS, marks_of, speaker, words_of
 from loom.cli.tree.node import show_node
 from loom.conversation.canonical import to_json
 from loom.conversation.outline import OutlineLine, OutlineNode, Sizes, outline, sizes
@@ -30,11 +30,11 @@ from loom.engine.trees import LoomTree, Step
 from loom.errors import ChoiceError
 from loom.stores import Node, SessionRow
 
-LINES, LAST = 200, 50  # of a picture, of a path
-LETTERS = 200  # of what a node says, in JSON
-STANDING = 6  # sessions that a head names
-AUTHOR = 16  # columns of who speaks
-LEAST = 4  # columns of words, however far a line is indented
+MAX_PICTURE_LINES, LAST_NODES = 200, 50  # of a picture, of a path
+MAX_JSON_CHARS = 200  # of what a node says, in JSON
+MAX_SESSIONS = 6  # sessions that a head names
+AUTHOR_COLUMNS = 16  # columns of who speaks
+MIN_WORD_COLUMNS = 4  # columns of words, however far a line is indented
 HERE = "◀ here"
 
 
@@ -58,7 +58,7 @@ HERE = "◀ here"
 @click.option(
     "--lines",
     type=click.IntRange(min=1),
-    default=LINES,
+    default=MAX_PICTURE_LINES,
     show_default=True,
     metavar="N",
     help="Print at most N lines.",
@@ -119,7 +119,7 @@ def _print_draft(drafted: str) -> None:
     if drafted:
         say(
             f"{style('┆', fg='yellow')} {dim('not committed')}  "
-            f"{one_line(drafted, max(terminal.width() - 17, ROOM))}"
+            f"{one_line(drafted, max(terminal.width() - 17, MIN_TEXT_COLUMNS))}"
         )
 
 
@@ -131,7 +131,7 @@ def print_tree(
     tree: LoomTree,
     twigs: list[OutlineNode],
     here: int | None,
-    lines: int | None = LINES,
+    lines: int | None = MAX_PICTURE_LINES,
     depth: int | None = None,
 ) -> None:
     """A tree from its head to its last branch, seen from a node."""
@@ -145,7 +145,7 @@ def print_tree(
 
 
 def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
-    room = max(terminal.width() - len(tree.id) - 2, ROOM)
+    room = max(terminal.width() - len(tree.id) - 2, MIN_TEXT_COLUMNS)
     say(
         f"{style(one_line(tree.title or '(no title)', room), bold=True)}  "
         f"{style(tree.id, fg='blue')}"
@@ -171,10 +171,10 @@ def _print_head(loom: Loom, tree: LoomTree, size: Sizes) -> None:
         if short_id
     ]
     more = ""
-    if len(places) > STANDING:
-        more = f" and {len(places) - STANDING} more"
+    if len(places) > MAX_SESSIONS:
+        more = f" and {len(places) - MAX_SESSIONS} more"
     if places:
-        say(dim(one_line(", ".join(places[:STANDING]) + more, terminal.width())))
+        say(dim(one_line(", ".join(places[:MAX_SESSIONS]) + more, terminal.width())))
     say()
 
 
@@ -182,16 +182,21 @@ def _draw_line(line: OutlineLine, read: dict[int, Node]) -> str:
     if line.twig is None:
         return dim(
             line.lead
-            + one_line(_describe_fold(line), max(terminal.width() - columns_of(line.lead), LEAST))
+            + one_line(
+                _describe_fold(line),
+                max(terminal.width() - columns_of(line.lead), MIN_WORD_COLUMNS),
+            )
         )
     twig, node = line.twig, read[line.twig.key]
     lead = dim(line.lead)
     left = terminal.width() - columns_of(line.lead + twig.short_id)
-    who = one_line(twig.author or speaker(twig.role), max(min(left // 3, AUTHOR), LEAST))
+    who = one_line(
+        twig.author or speaker(twig.role), max(min(left // 3, AUTHOR_COLUMNS), MIN_WORD_COLUMNS)
+    )
     here = f"  {HERE}" if line.here else ""
     room = left - columns_of(f" {who}  {here}")
     marks, looks = marks_of(twig.flags, twig.pruned, room)
-    words = one_line(words_of(node), max(room - columns_of(marks), LEAST))
+    words = one_line(words_of(node), max(room - columns_of(marks), MIN_WORD_COLUMNS))
     if twig.pruned:
         faint = (
             click.style(f"{clean(who)}  ", dim=True)
@@ -246,7 +251,7 @@ def _tree_report(
                 "edge": twig.edge,
                 "flags": to_builtins(twig.flags),
                 "pruned": twig.pruned,
-                "text": words_of(read[twig.key])[:LETTERS],
+                "text": words_of(read[twig.key])[:MAX_JSON_CHARS],
             }
             for twig in twigs
         ],
@@ -264,7 +269,7 @@ def _tree_report(
 @click.option(
     "--last",
     type=click.IntRange(min=1),
-    default=LAST,
+    default=LAST_NODES,
     show_default=True,
     metavar="N",
     help="Show the newest N nodes.",
@@ -295,7 +300,9 @@ def show_path(loom: Loom, name: str, at: str | None, last: int, as_json: bool) -
     if count > last:
         say(dim(f"{plural(count - last, 'earlier node')}; --last {count} shows all"))
     wide = max((len(step.node.short_id) for step in steps), default=0)
-    whose = [one_line(_author(step, agents) or speaker(step.node.role), AUTHOR) for step in steps]
+    whose = [
+        one_line(_author(step, agents) or speaker(step.node.role), AUTHOR_COLUMNS) for step in steps
+    ]
     most = max(map(columns_of, whose), default=0)
     for step, who in zip(steps, whose, strict=True):
         say(_step_line(step, fit_columns(who, most), wide))
@@ -308,7 +315,8 @@ def _step_line(step: Step, who: str, wide: int) -> str:
     marks, looks = marks_of(step.marks.flags, step.hidden == "pruned")
     reason = f"({why}) " if why else ""
     words = one_line(
-        words_of(node), max(terminal.width() - wide - columns_of(who + marks + reason) - 4, ROOM)
+        words_of(node),
+        max(terminal.width() - wide - columns_of(who + marks + reason) - 4, MIN_TEXT_COLUMNS),
     )
     if step.hidden:
         return dim(f"{node.short_id:<{wide}}  {who}  {marks}{reason}{words}")

@@ -37,8 +37,9 @@ VOICES: dict[Voice, float] = {
 }
 SPEAKING: tuple[Voice, ...] = ("user", "assistant")
 PRINTING: tuple[Voice, ...] = ("result", "error")
-ALONE = 3.0  # and more where a tool names one thing: that tells more than a list of a thousand
-FEW = 4  # names in a tool's answer with which half of that is left
+# and more where a tool names one thing: that tells more than a list of a thousand
+ALONE_WEIGHT = 3.0
+FEW_ANCHORS = 4  # names in a tool's answer with which half of that is left
 # What a line is worth for its words alone, whatever it names.
 WORDS: dict[Voice, float] = {
     "user": 2.5,
@@ -49,23 +50,25 @@ WORDS: dict[Voice, float] = {
     "error": 0.5,
     "system": 0.1,
 }
-NOTED = 1.5  # and more where it tells of an error, a decision or a task
+NOTED_WEIGHT = 1.5  # and more where it tells of an error, a decision or a task
 # What its kind adds to the worth of an anchor.
 BONUS: dict[Kind, float] = {"": 0.0, "path": 1.0, "random": 5.0}
-OFTEN = 1.0  # anchors of a kind in each message of a source that make one half as rare
+OFTEN_ANCHORS = 1.0  # anchors of a kind in each message of a source that make one half as rare
 
 # lines up to which a tool's answer is worth its words; of a longer one only what names things is
 # kept
-ANSWER = 3
-ASKED = 80  # characters up to which a call is told in its own words where its result is shown
-ABOUT = 48  # characters of a call's main argument where it is longer
-WHOLE = 200  # characters up to which a line is one passage; a longer one is cut around its anchors
-MARGIN = 24  # characters of the original kept at each side of an anchor where a line is cut
-LONGEST = 160  # an anchor that is longer is data, not a name
-PIECE = 160  # characters that a passage of a long line may grow to, margins aside
-READ = 4_096  # messages whose passages are remembered, and as many before them
-HELD = 16_000_000  # about how many bytes they may take
-PASSAGE = 512  # bytes of a passage and its anchors, its words aside
+MAX_ANSWER_LINES = 3
+# characters up to which a call is told in its own words where its result is shown
+MAX_CALL_CHARS = 80
+MAX_ABOUT_CHARS = 48  # characters of a call's main argument where it is longer
+# characters up to which a line is one passage; a longer one is cut around its anchors
+MAX_WHOLE_CHARS = 200
+MARGIN_CHARS = 24  # characters of the original kept at each side of an anchor where a line is cut
+MAX_ANCHOR_CHARS = 160  # an anchor that is longer is data, not a name
+MAX_PIECE_CHARS = 160  # characters that a passage of a long line may grow to, margins aside
+MAX_READ_MESSAGES = 4_096  # messages whose passages are remembered, and as many before them
+MAX_HELD_BYTES = 16_000_000  # about how many bytes they may take
+PASSAGE_BYTES = 512  # bytes of a passage and its anchors, its words aside
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = rf"[^\W{_CJK}]"
@@ -288,7 +291,8 @@ class AnchorIndex:
         self.sizes.append(named)
         self.printed.setdefault(_source(origin), SourceOutput()).messages += 1
         self.weights.append(
-            VOICES[origin.voice] + (ALONE / (1 + named / FEW) if origin.is_tool else 0.0)
+            VOICES[origin.voice]
+            + (ALONE_WEIGHT / (1 + named / FEW_ANCHORS) if origin.is_tool else 0.0)
         )
         self.first.append(len(self.passages))
 
@@ -305,7 +309,7 @@ class AnchorIndex:
         that hardly ever prints one, less the more it prints.
         """
         rates = [self.printed[_source(self.origins[place])].rate(kind) for place in places]
-        return 1 / (1 + min(rates) / OFTEN)
+        return 1 / (1 + min(rates) / OFTEN_ANCHORS)
 
     def of_message(self, place: int) -> list[Passage]:
         return self.passages[self.first[place] : self.first[place + 1]]
@@ -341,7 +345,7 @@ def describe_call(call: ToolCall) -> str:
     """What a call asks: its arguments as they are where they are short, else the first text in
     them.
     """
-    if len(call.arguments) <= ASKED and len(call.arguments.splitlines()) < 2:
+    if len(call.arguments) <= MAX_CALL_CHARS and len(call.arguments.splitlines()) < 2:
         return call.arguments.strip()
     try:
         value = from_json(call.arguments)
@@ -352,10 +356,10 @@ def describe_call(call: ToolCall) -> str:
         found = next(
             (item for item in value.values() if isinstance(item, str) and item.strip()), ""
         )
-    found = _plain(found[: 4 * ABOUT])
-    if len(found) <= ABOUT:
+    found = _plain(found[: 4 * MAX_ABOUT_CHARS])
+    if len(found) <= MAX_ABOUT_CHARS:
         return found
-    return found[: ABOUT - 1] + "…"
+    return found[: MAX_ABOUT_CHARS - 1] + "…"
 
 
 def _voice(message: Message) -> Voice:
@@ -403,7 +407,7 @@ def find_anchors(line: str, escaped: bool = False) -> list[Found]:
         start, stop = match.span(kind)
         text = match[kind]
         if kind == "run":
-            names = _names(text) if 2 < len(text) <= LONGEST else ()
+            names = _names(text) if 2 < len(text) <= MAX_ANCHOR_CHARS else ()
             if names:
                 found += [(start + low, start + high, text[low:high]) for low, high in names]
                 if (
@@ -418,10 +422,10 @@ def find_anchors(line: str, escaped: bool = False) -> list[Found]:
                     found.append(
                         (start - 1, start + names[0][1], line[start - 1 : start + names[0][1]])
                     )
-            elif mixed and 2 <= len(text) <= LONGEST and not text.isdigit():
+            elif mixed and 2 <= len(text) <= MAX_ANCHOR_CHARS and not text.isdigit():
                 found.append((start, stop, text))
         elif kind == "url":
-            text = text.rstrip(".,;:!?")[: 2 * LONGEST]
+            text = text.rstrip(".,;:!?")[: 2 * MAX_ANCHOR_CHARS]
             found.append((start, start + len(text), text))
         else:
             found.append((start, stop, text))
@@ -469,7 +473,7 @@ class Memory:
     the next one.
     """
 
-    def __init__(self, messages: int = READ, held: int = HELD) -> None:
+    def __init__(self, messages: int = MAX_READ_MESSAGES, held: int = MAX_HELD_BYTES) -> None:
         self._most, self._most_held = messages, held
         self._new: dict[tuple[Said, ...], tuple[Passage, ...]] = {}
         self._old: dict[tuple[Said, ...], tuple[Passage, ...]] = {}
@@ -501,7 +505,7 @@ class Memory:
 
 def _bytes_of(texts: tuple[Said, ...], passages: tuple[Passage, ...]) -> int:
     """About what they take."""
-    return sum([len(text) for _, _, text in texts]) + PASSAGE * len(passages)
+    return sum([len(text) for _, _, text in texts]) + PASSAGE_BYTES * len(passages)
 
 
 def passages_of(message: Message, memory: Memory) -> tuple[Passage, ...]:
@@ -515,7 +519,9 @@ def _read(texts: tuple[Said, ...]) -> Iterator[Passage]:
     number = -1
     for voice, escaped, text in texts:
         lines = text.splitlines()
-        prose = voice not in ("call", "result") or (voice == "result" and len(lines) <= ANSWER)
+        prose = voice not in ("call", "result") or (
+            voice == "result" and len(lines) <= MAX_ANSWER_LINES
+        )
         for raw in lines:
             number += 1
             line = raw.strip()
@@ -555,7 +561,7 @@ def _quoted_texts(quote: Quote) -> Iterator[Said]:
 def _cut_line(
     line: str, found: list[Found], voice: Voice, prose: bool, number: int
 ) -> Iterator[Passage]:
-    if len(line) <= WHOLE:
+    if len(line) <= MAX_WHOLE_CHARS:
         anchors = tuple(dict.fromkeys([anchor for _, _, anchor in found]))
         said, defines = _score_signs(line, voice, prose), _DEFINES.search(line) is not None
         yield Passage(number, line, 0, len(line), anchors, voice, _bytes(line), said, defines)
@@ -584,7 +590,7 @@ def _score_signs(text: str, voice: Voice, prose: bool) -> float:
         noted = _tells(text, _ERRORS, _ERROR)
     else:
         noted = _tells(text, _TASKS, _TASK)
-    return (WORDS[voice] if prose else 0.0) + (NOTED if noted else 0.0)
+    return (WORDS[voice] if prose else 0.0) + (NOTED_WEIGHT if noted else 0.0)
 
 
 def _tells(text: str, stems: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
@@ -613,11 +619,13 @@ def _pieces(
         while until < len(found) and found[until][0] < high:
             until += 1
         inside, at = found[at:until], until
-        if high - low <= WHOLE:
+        if high - low <= MAX_WHOLE_CHARS:
             yield _piece(line, inside, low, high)
             continue
-        if prose and (not inside or inside[0][0] - low > PIECE):
-            yield _piece(line, [], low, low + PIECE)  # its beginning tells what it is about
+        if prose and (not inside or inside[0][0] - low > MAX_PIECE_CHARS):
+            yield _piece(
+                line, [], low, low + MAX_PIECE_CHARS
+            )  # its beginning tells what it is about
         for group in _groups(inside):
             yield _piece(line, group, group[0][0], group[0][1])
 
@@ -626,7 +634,9 @@ def _groups(found: list[Found]) -> Iterator[list[Found]]:
     """Anchors that stand so near each other that one piece may hold them."""
     group: list[Found] = []
     for one in found:
-        if group and (one[0] - group[-1][1] > MARGIN or one[1] - group[0][0] > PIECE):
+        if group and (
+            one[0] - group[-1][1] > MARGIN_CHARS or one[1] - group[0][0] > MAX_PIECE_CHARS
+        ):
             yield group
             group = []
         group.append(one)
@@ -640,8 +650,8 @@ def _piece(line: str, group: list[Found], low: int, high: int) -> tuple[int, int
     """
     if group:
         low, high = (
-            min(low, group[0][0] - MARGIN),
-            max(high, max(stop for _, stop, _ in group) + MARGIN),
+            min(low, group[0][0] - MARGIN_CHARS),
+            max(high, max(stop for _, stop, _ in group) + MARGIN_CHARS),
         )
     low, high = max(0, low), min(len(line), high)
     # A word cut in half misleads; where a space is near, cut there.
@@ -657,11 +667,11 @@ def _piece(line: str, group: list[Found], low: int, high: int) -> tuple[int, int
 def _sentences(line: str) -> Iterator[tuple[int, int]]:
     low = high = 0
     for match in _SENTENCE.finditer(line):
-        if match.end() - low > PIECE and high > low:
+        if match.end() - low > MAX_PIECE_CHARS and high > low:
             yield low, high
             low = high
         high = match.end()
-    if high > low and len(line) - low > PIECE:
+    if high > low and len(line) - low > MAX_PIECE_CHARS:
         yield low, high
         low = high
     if low < len(line):

@@ -28,28 +28,32 @@ from loom.context.quotes import Quote, Voice, render
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
-FADING = 10  # messages until what was named once is worth half
-MANY = 20  # anchors in a message with which half of the bonus of their kind is left
-LASTING = 0.5  # the power of its age by which what was coined fades
-SHARPNESS = 0.75  # below 1, many that may be needed weigh up one that surely is
-NEWEST = 8  # mentions of an anchor that are weighed: older ones add little
-SHOWN = 0.05  # of its worth is left to an anchor that stands in what follows
-AGAIN = 0.1  # of its worth is left to an anchor that was shown once; nothing after the second time
-DEFINED = 1.1  # a line that defines beats one that mentions
-NEAR = 3.0  # how much more is worth what was named beside what is spoken of now
-BESIDE = 2.0  # and how many times that where it was in the same line
-PLACES = 4  # where a thing spoken of now was named: as many messages are looked at
-HOLDERS = 2  # lines that are tried for each anchor: the newest, and the shortest of a few more
-SPOKEN = 100  # lines of each voice that are tried for their words
-FIRST_TOLD: tuple[Voice, ...] = ("assistant",)
-SPEECH_SHARE = 0.6  # of the tokens, for what the model said before all else
-FULL_SPEECH_TOKENS = 13_000  # with fewer, that share is smaller: the work at hand comes first
-SPEECH_POWER = 1.5
-TOKENS = 10  # of the budget for each anchor that is tried
-SMALLEST = 8  # tokens with which nothing more can be shown
-TRIES = 24  # lines that do not fit in what is left, until no other is tried
-LINE, LEAD = 3, 7  # tokens that a line and the lead of a message cost beside their words
-BYTES = 3.2  # of a token, as long as a line is only compared with others
+FADING_MESSAGES = 10  # messages until what was named once is worth half
+MANY_ANCHORS = 20  # anchors in a message with which half of the bonus of their kind is left
+LASTING_POWER = 0.5  # the power of its age by which what was coined fades
+WORTH_POWER = 0.75  # below 1, many that may be needed weigh up one that surely is
+MAX_MENTIONS = 8  # mentions of an anchor that are weighed: older ones add little
+SHOWN_FACTOR = 0.05  # of its worth is left to an anchor that stands in what follows
+# of its worth is left to an anchor that was shown once; nothing after the second time
+REPEATED_FACTOR = 0.1
+DEFINITION_FACTOR = 1.1  # a line that defines beats one that mentions
+NEARNESS_WEIGHT = 3.0  # how much more is worth what was named beside what is spoken of now
+SAME_LINE_FACTOR = 2.0  # and how many times that where it was in the same line
+MAX_CUE_PLACES = 4  # where a thing spoken of now was named: as many messages are looked at
+MAX_HOLDERS = 2  # lines that are tried for each anchor: the newest, and the shortest of a few more
+MAX_SPOKEN_LINES = 100  # lines of each voice that are tried for their words
+FIRST_VOICES: tuple[Voice, ...] = ("assistant",)
+MODEL_SHARE = 0.6  # of the tokens, for what the model said before all else
+FULL_MODEL_TOKENS = 13_000  # with fewer, that share is smaller: the work at hand comes first
+MODEL_POWER = 1.5
+TOKENS_PER_ANCHOR = 10  # of the budget for each anchor that is tried
+MIN_LEFT_TOKENS = 8  # tokens with which nothing more can be shown
+MAX_MISFITS = 24  # lines that do not fit in what is left, until no other is tried
+LINE_TOKENS, LABEL_TOKENS = (
+    3,
+    7,
+)  # tokens that a line and the lead of a message cost beside their words
+BYTES_PER_TOKEN = 3.2  # of a token, as long as a line is only compared with others
 
 
 class Line(Struct, frozen=True):
@@ -109,7 +113,7 @@ def extract(
         greedy.open(worth, pool)
         # Lines cost less together than apart, so there is room for more when the first have been
         # counted as they stand.
-        while limit - size > max(SMALLEST, size // 100) and greedy.take(limit - size):
+        while limit - size > max(MIN_LEFT_TOKENS, size // 100) and greedy.take(limit - size):
             together = count(render(quote_passages(index, greedy.chosen, focus)))
             if together > tokens:
                 break
@@ -154,7 +158,11 @@ def _find_worth(index: AnchorIndex, start: int, stop: int, focus: Focus) -> _Wor
     fading = _fade(index, start, _age(index, start, stop))
     # What was coined stays worth saying for longer: it can be found nowhere else.
     ages = _age_by_voice(index, start, stop)
-    lasting = _fade(index, start, [FADING + max(age - FADING, 0) ** LASTING for age in ages])
+    lasting = _fade(
+        index,
+        start,
+        [FADING_MESSAGES + max(age - FADING_MESSAGES, 0) ** LASTING_POWER for age in ages],
+    )
     shown = _strongest(_passages_shown(index, stop, focus))
     work: dict[str, float] = {}
     coined: dict[str, float] = {}
@@ -162,18 +170,18 @@ def _find_worth(index: AnchorIndex, start: int, stop: int, focus: Focus) -> _Wor
         places = trace.messages
         if places[-1] >= stop:
             places = places[: bisect_left(places, stop)]
-        named = places[-NEWEST:]
+        named = places[-MAX_MENTIONS:]
         value = 0.0
         for place in named:
             value += fading[place]
         if not value:
             continue
-        value **= SHARPNESS
+        value **= WORTH_POWER
         if trace.kind:
-            value *= 1 + BONUS[trace.kind] / (1 + index.sizes[places[-1]] / MANY)
-        work[anchor] = value * SHOWN if anchor in shown else value
+            value *= 1 + BONUS[trace.kind] / (1 + index.sizes[places[-1]] / MANY_ANCHORS)
+        work[anchor] = value * SHOWN_FACTOR if anchor in shown else value
         if trace.is_coined and anchor not in shown:
-            lasts = sum([lasting[place] for place in named]) ** SHARPNESS
+            lasts = sum([lasting[place] for place in named]) ** WORTH_POWER
             coined[anchor] = lasts * (1 + index.rarity(trace.kind, named))
     cues = {
         anchor: VOICES["user"]
@@ -181,7 +189,7 @@ def _find_worth(index: AnchorIndex, start: int, stop: int, focus: Focus) -> _Wor
         for _, _, anchor in find_anchors(line)
     } | shown
     for anchor, nearness in _near(index, start, stop, cues).items():
-        work[anchor] *= 1 + NEAR * min(nearness, 2.0)
+        work[anchor] *= 1 + NEARNESS_WEIGHT * min(nearness, 2.0)
     return _Worth(work, coined)
 
 
@@ -225,12 +233,16 @@ def _near(index: AnchorIndex, start: int, stop: int, cues: dict[str, float]) -> 
         if (trace := index.traces.get(cue)) is None:
             continue
         warmth = strength / VOICES["user"] / len(trace.messages)
-        for place in _newest_places(trace.messages, start, stop, PLACES):
+        for place in _newest_places(trace.messages, start, stop, MAX_CUE_PLACES):
             heat[place] = heat.get(place, 0.0) + warmth
-        for number in _newest_places(trace.passages, index.first[start], index.first[stop], PLACES):
+        for number in _newest_places(
+            trace.passages, index.first[start], index.first[stop], MAX_CUE_PLACES
+        ):
             anchors = index.passages[number].anchors
             for anchor in anchors:
-                near[anchor] = near.get(anchor, 0.0) + BESIDE * warmth / len(anchors) ** 0.5
+                near[anchor] = (
+                    near.get(anchor, 0.0) + SAME_LINE_FACTOR * warmth / len(anchors) ** 0.5
+                )
     for place, warmth in heat.items():
         named = {anchor for passage in index.of_message(place) for anchor in passage.anchors}
         for anchor in named:
@@ -272,7 +284,7 @@ class _Greedy:
         """Choose among these passages from now on, by what their anchors are worth."""
         self._worth = worth
         for anchor in worth.keys() & self._shown:
-            worth[anchor] *= AGAIN
+            worth[anchor] *= REPEATED_FACTOR
         places, quoted = self._index.places, self._focus.quoted
         self._pool = {number for number in pool if places[number] not in quoted}
         self._heap = [(self._rank(number), -number) for number in self._pool]
@@ -283,7 +295,7 @@ class _Greedy:
         before = len(self.chosen)
         passages, places = self._index.passages, self._index.places
         too_large: list[tuple[float, int]] = []
-        while self._heap and tokens > SMALLEST and len(too_large) < TRIES:
+        while self._heap and tokens > MIN_LEFT_TOKENS and len(too_large) < MAX_MISFITS:
             rank, number = heappop(self._heap)
             now = self._rank(-number)
             if now > rank:
@@ -294,7 +306,7 @@ class _Greedy:
             text = passage.text[passage.start : passage.stop]
             if text in self._texts:
                 continue
-            cost = self._count(text) + LINE + 2 * (len(text) < len(passage.text))
+            cost = self._count(text) + LINE_TOKENS + 2 * (len(text) < len(passage.text))
             if (place := places[-number]) not in self._messages:
                 cost += self._count(_quote_nothing(self._index, place, self._focus).label) + 1
             if cost > tokens:
@@ -328,7 +340,7 @@ class _Greedy:
 
     def _show(self, anchors: Iterable[str]) -> None:
         for anchor in self._worth.keys() & anchors:
-            self._worth[anchor] *= 0.0 if anchor in self._shown else AGAIN
+            self._worth[anchor] *= 0.0 if anchor in self._shown else REPEATED_FACTOR
             self._shown.add(anchor)
 
     def _rank(self, number: int) -> float:
@@ -337,10 +349,12 @@ class _Greedy:
         worth = self._worth
         gain = sum([worth.get(anchor, 0.0) for anchor in passage.anchors])
         if passage.defines:
-            gain *= DEFINED
+            gain *= DEFINITION_FACTOR
         if passage.said:
-            gain += passage.said / self._ages[place] ** SHARPNESS
-        cost = passage.size / BYTES + (LINE if place in self._messages else LINE + LEAD)
+            gain += passage.said / self._ages[place] ** WORTH_POWER
+        cost = passage.size / BYTES_PER_TOKEN + (
+            LINE_TOKENS if place in self._messages else LINE_TOKENS + LABEL_TOKENS
+        )
         return -round(gain / cost, 9)
 
 
@@ -360,17 +374,17 @@ def _plan_rounds(
     """First what the model said, in a share of the tokens; then all by anchors."""
     worth = _find_worth(index, start, stop, focus)
     numbers = Span(index.first[start], index.first[stop])
-    most = max(tokens // TOKENS, 50)
+    most = max(tokens // TOKENS_PER_ANCHOR, 50)
     said = _find_holders(index, numbers, worth.coined, most)
-    for voice in FIRST_TOLD:
+    for voice in FIRST_VOICES:
         if voice in index.spoken:
             said.update(_newest_places(index.spoken[voice], numbers.start, numbers.stop, most))
     passages = index.passages
-    said = {number for number in said if passages[number].voice in FIRST_TOLD}
+    said = {number for number in said if passages[number].voice in FIRST_VOICES}
     pool = _find_holders(index, numbers, worth.work, most)
     for spoken in index.spoken.values():
-        pool.update(_newest_places(spoken, numbers.start, numbers.stop, SPOKEN))
-    share = SPEECH_SHARE * min(1.0, tokens / FULL_SPEECH_TOKENS) ** SPEECH_POWER
+        pool.update(_newest_places(spoken, numbers.start, numbers.stop, MAX_SPOKEN_LINES))
+    share = MODEL_SHARE * min(1.0, tokens / FULL_MODEL_TOKENS) ** MODEL_POWER
     return [_Round(worth.coined, said, int(tokens * share)), _Round(worth.work, pool, tokens)]
 
 
@@ -382,17 +396,19 @@ def _find_holders(
     passages = index.passages
     found: set[int] = set()
     for anchor in best:
-        some = _newest_places(index.traces[anchor].passages, numbers.start, numbers.stop, NEWEST)
-        if len(some) > HOLDERS:
+        some = _newest_places(
+            index.traces[anchor].passages, numbers.start, numbers.stop, MAX_MENTIONS
+        )
+        if len(some) > MAX_HOLDERS:
             found.add(min(reversed(some), key=lambda number: passages[number].size))
-        found.update(some[-HOLDERS:])
+        found.update(some[-MAX_HOLDERS:])
     return found
 
 
 def _age(index: AnchorIndex, start: int, stop: int) -> list[float]:
     """How old each message is: by the messages since. What was quoted before does not count."""
     found = [0.0] * stop
-    age = FADING
+    age = FADING_MESSAGES
     for place in range(stop - 1, start - 1, -1):
         age += index.clocks[place] != "quotes"
         found[place] = age
@@ -406,7 +422,7 @@ def _age_by_voice(index: AnchorIndex, start: int, stop: int) -> list[float]:
     for place in range(stop - 1, start - 1, -1):
         clock = index.clocks[place]
         ages[clock] = ages.get(clock, 0) + (clock != "quotes")
-        found[place] = ages[clock] + FADING
+        found[place] = ages[clock] + FADING_MESSAGES
     return found
 
 

@@ -17,7 +17,7 @@ from loom.conversation.turns import Span
 
 MIN_COVER_TOKENS = 40  # tokens below which a cover tells nothing
 # histories whose index is kept, for whoever weaves the same one again or what it has grown to
-KEPT = 16
+MAX_INDEXES = 16
 
 
 class IndexedHistory(Struct, frozen=True):
@@ -35,7 +35,7 @@ class HistoryIndexes:
     """The indexes of the histories that were covered last, and the passages that were read last."""
 
     def __init__(self, size: int) -> None:
-        self.recent: RecentHistories[IndexedHistory] = RecentHistories(KEPT, size)
+        self.recent: RecentHistories[IndexedHistory] = RecentHistories(MAX_INDEXES, size)
         self.memory = Memory()
 
     def clear(self) -> None:

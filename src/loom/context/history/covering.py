@@ -32,8 +32,8 @@ from loom.context.history.pieces import (
     up_to_last_cover,
 )
 from loom.context.history.point import (
-    CONTEXT,
-    CONTEXT_SHARE,
+    BACKGROUND,
+    BACKGROUND_SHARE,
     POINT,
     cut_of_point,
     must_and_reminders,
@@ -169,7 +169,7 @@ def _count_sources(fitting: Fitting, sources: Sequence[tuple[int, Source]]) -> i
 
 def _count_speech(fitting: Fitting, quotes: Iterable[Quote]) -> int:
     """The tokens of users' words among these quotes."""
-    count = fitting.counter.count_text
+    count = fitting.counter.count_text_once
     return sum([count_quote(quote, count) for quote in quotes if quote.is_speech])
 
 
@@ -325,7 +325,7 @@ def find_lack(fitted: FittedHistory, fitting: Fitting, most: int) -> int:
     """How many tokens goal, request and pins lack to stand whole, and what the request leans on to
     have its share; and the newest exchange, where it would fit, else to be there.
     """
-    cut, last = _cut_of(fitted) + _find_lack_of_context(fitted, fitting), fitted.pieces[-1]
+    cut, last = _cut_of(fitted) + _find_lack_of_background(fitted, fitting), fitted.pieces[-1]
     if last.items[0].rule in POINT:
         return cut
     newest, gone = exchanges(fitting.history)[-1], last.action == "dropped"
@@ -342,16 +342,16 @@ def find_lack(fitted: FittedHistory, fitting: Fitting, most: int) -> int:
     return cut
 
 
-def _find_lack_of_context(fitted: FittedHistory, fitting: Fitting) -> int:
+def _find_lack_of_background(fitted: FittedHistory, fitting: Fitting) -> int:
     """How many tokens are lacking to what the request leans on, and to the current goal, where the
     room left no place or little to them.
     """
     why = must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
-    most, lack = int(fitting.room * CONTEXT_SHARE), 0
+    most, lack = int(fitting.room * BACKGROUND_SHARE), 0
     for unit in exchanges(fitting.history):
         if unit.start < fitted.pieces[0].span.start:
             continue
-        if not any(why.get(n) in CONTEXT for n in range(unit.start, unit.stop)):
+        if not any(why.get(n) in BACKGROUND for n in range(unit.start, unit.stop)):
             continue
         wanted = min(fitting.cost(unit), most)
         there = [piece for piece in fitted.pieces if piece.span == unit and not piece.is_left_out]
@@ -405,7 +405,7 @@ def _choose_speech(
     spoken = [(n, index) for n, given in found.items() for index in given]
     numbered = {number: found[n][index] for number, (n, index) in enumerate(spoken)}
     chosen: dict[int, dict[int, Quote]] = {n: {} for n in sources}
-    for number, quote in choose_speech(numbered, tokens, fitting.counter.count_text).items():
+    for number, quote in choose_speech(numbered, tokens, fitting.counter.count_text_once).items():
         n, index = spoken[number]
         chosen[n][index] = quote
     return chosen

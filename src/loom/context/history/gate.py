@@ -35,8 +35,8 @@ from loom.context.history.pieces import (
     longest_marker,
 )
 from loom.context.history.point import (
-    CONTEXT,
-    CONTEXT_SHARE,
+    BACKGROUND,
+    BACKGROUND_SHARE,
     REMINDER,
     SYSTEM_SHARE,
     MustRule,
@@ -156,8 +156,8 @@ def _rank_units(fitting: Fitting, units: list[_Unit], order: Sequence[int]) -> _
     _set_needs(fitting, units, [*must, *rest], {*must, *last}, markers, reminded)
     total = sum(unit.cost for unit in units)
     for n, rule in must.items():
-        if rule in CONTEXT:  # it is whole where it fits its share of the room
-            needs = max(units[n].needs, ceil(units[n].cost / CONTEXT_SHARE) + 1)
+        if rule in BACKGROUND:  # it is whole where it fits its share of the room
+            needs = max(units[n].needs, ceil(units[n].cost / BACKGROUND_SHARE) + 1)
             units[n].needs = min(needs, max(units[n].needs, total))
     return _Claims(must, reminders, rest, marker, markers)
 
@@ -261,17 +261,17 @@ def _take_must(fitting: Fitting, units: list[_Unit], must: dict[int, MustRule], 
     what it costs.
     """
     needed = sum(units[n].cost for n in must)
-    most = int(fitting.whole_room * CONTEXT_SHARE)
+    most = int(fitting.whole_room * BACKGROUND_SHARE)
     for n, rule in reversed(must.items()):
         unit = units[n]
         unit.rule, unit.made = rule, fitting.messages(unit.span)
-        if rule in CONTEXT and unit.cost > most:
+        if rule in BACKGROUND and unit.cost > most:
             needed -= _shrink_context(fitting, unit, most)
     for n, rule in reversed(must.items()):
         if needed > free and rule != "system text":
             needed -= _shrink_further(fitting, units[n], needed - free)
     for n, rule in reversed(must.items()):
-        if needed > free and rule in CONTEXT:
+        if needed > free and rule in BACKGROUND:
             needed -= _made_cost(fitting, units[n])
             units[n].made = None
     if needed > free:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from loom.budget.models import ModelFacts
 
-MOST = 50  # calls ahead that anything is expected of
+MAX_CALLS = 50  # calls ahead that anything is expected of
 
 
 class Prices(Struct, frozen=True):
@@ -54,7 +54,7 @@ def calls_to_come(made: int) -> int:
     """As many as were made: seen at any moment of it, a conversation of unknown length is as likely
     to end before that as after.
     """
-    return max(1, min(made, MOST))
+    return max(1, min(made, MAX_CALLS))
 
 
 def weigh(standing: Standing, calls: int, prices: Prices | None) -> Outlook:

@@ -17,12 +17,12 @@ from loom.context.history.fitting import Fitting
 from loom.context.policy import Policy
 from loom.context.quotes import Quote, introduce_quotes
 from loom.context.report import Action, Item, Piece
-from loom.conversation.handles import LENGTH, SAMPLE
+from loom.conversation.handles import HANDLE_CHARS, SAMPLE
 from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
 from loom.conversation.turns import Span
 
 MARKER_FRAME = 4  # tokens that a marker may take beyond the longest one
-_HANDLE = re.compile(rf"recall (~[a-z2-7]{{{LENGTH - 1}}})")
+_HANDLE = re.compile(rf"recall (~[a-z2-7]{{{HANDLE_CHARS - 1}}})")
 
 
 class FittedHistory(Struct, frozen=True):

@@ -1,4 +1,8 @@
-"""The point of a request: which messages have to be in, and why. No policy decides otherwise."""
+"""The point of a request: which messages have to be in, and why.
+
+Every policy keeps request, goal and pins. It says which message is the goal, and whether what the
+request leans on is kept.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -23,8 +27,8 @@ MustRule = Literal[
 # what is shrunk rather than left out
 POINT: tuple[MustRule, ...] = ("current request", "first goal", "pin")
 # what is shrunk first, to a share of the room, so that it leaves room to the work itself
-CONTEXT: tuple[MustRule, ...] = ("the request leans on it", "current goal")
-CONTEXT_SHARE = 0.12  # of the room, for each of them
+BACKGROUND: tuple[MustRule, ...] = ("the request leans on it", "current goal")
+BACKGROUND_SHARE = 0.12  # of the room, for each of them
 REMINDER = "newest system message of its kind"
 # of the room for history, what the newest system messages of each kind may take
 SYSTEM_SHARE = 0.25
@@ -52,7 +56,7 @@ def add_rule(why: dict[int, MustRule], place: int, rule: MustRule) -> None:
     """Say why something has to be in. If two rules say so and one of them may leave it out in the
     end, the other one counts.
     """
-    if place not in why or (why[place] in CONTEXT and rule not in CONTEXT):
+    if place not in why or (why[place] in BACKGROUND and rule not in BACKGROUND):
         why[place] = rule
 
 

@@ -33,7 +33,7 @@ from loom.context.shorten.kinds import (
     PASSING,
     REMARK,
     RULE,
-    SAMPLED,
+    SAMPLE_LINES,
     SUMMARY,
     TRACE,
     alarm,
@@ -45,15 +45,17 @@ from loom.context.shorten.kinds import (
 from loom.context.shorten.prune import parse, prune, prune_line
 
 # lines that are ranked; of a longer text those at both ends and the telling ones between
-LINES = 12_000
-LINE = 80  # characters of a line that may stay, or as many as there are tokens
-SHORT = 16  # characters that are shown rather than counted
-NEAR = 2  # lines at each side of an error that may explain it
-ALIKE = 5  # the rank of what was said already: a line like the one before it, a test that passed
-EDGE = 2  # lines at the beginning and at the end that are always worth it
+MAX_LINES = 12_000
+MIN_LINE_CHARS = 80  # characters of a line that may stay, or as many as there are tokens
+SHORT_CHARS = 16  # characters that are shown rather than counted
+NEAR_LINES = 2  # lines at each side of an error that may explain it
+# the rank of what was said already: a line like the one before it, a test that passed
+ALIKE_RANK = 5
+EDGE_LINES = 2  # lines at the beginning and at the end that are always worth it
 HEAD_LINES = 10  # in which the line below a table's head is looked for
-PAGE = 600_000  # characters of a page that are read; of a larger one its beginning and its end
-VISIBLE = 60  # characters of text without which a page is no page
+# characters of a page that are read; of a larger one its beginning and its end
+MAX_PAGE_CHARS = 600_000
+MIN_VISIBLE_CHARS = 60  # characters of text without which a page is no page
 
 _HIDDEN = re.compile(r"<(?:(script|style|svg|noscript|template)\b|(!--))", re.IGNORECASE)
 _TITLE = re.compile(r"<title\b[^<>]*>", re.IGNORECASE)
@@ -115,7 +117,7 @@ def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -
     if kind == "json" and (pruned := prune(text, tokens, count, handle)) is not None:
         return pruned
     lines = text.rstrip().split("\n")
-    most = max(LINES, tokens)
+    most = max(MAX_LINES, tokens)
     match kind:
         case "json":
             if len(lines) < 2 or parse(lines[0]) is None:
@@ -134,7 +136,7 @@ def _by_kind(text: str, tokens: int, count: Callable[[str], int], handle: str) -
             ranked = _code(lines, _lines_to_rank(lines, LANDMARK, most))
         case "html":
             lines = _visible(text)
-            if sum(map(len, lines)) < VISIBLE:
+            if sum(map(len, lines)) < MIN_VISIBLE_CHARS:
                 return None
             ranked = _page(lines, _lines_to_rank(lines, None, most))
     return _fitting(ranked, len(text), tokens, count, handle)
@@ -154,7 +156,9 @@ def _lines_to_rank(lines: list[str], telling: re.Pattern[str] | None, most: int)
         while len(between) < most // 4 and (hit := telling.search(middle, at)):
             number += middle.count("\n", at, hit.start())
             between.update(
-                range(max(number - NEAR, 0), min(number + NEAR + 1, len(lines) - 2 * edge))
+                range(
+                    max(number - NEAR_LINES, 0), min(number + NEAR_LINES + 1, len(lines) - 2 * edge)
+                )
             )
             at = middle.find("\n", hit.end())
             if at < 0:
@@ -185,7 +189,7 @@ def _log(lines: list[str], seen: list[int]) -> _RankedLines:
         inside = tracing and line[:1] in (" ", "\t")
         alarmed = "" if inside else alarm(line)
         if masks.get(index - 1) == masked:
-            ranks[index] = ALIKE
+            ranks[index] = ALIKE_RANK
         elif alarmed and masked not in known:
             ranks[index] = 0 if alarmed == "grave" else 1
             errors += [index] * (alarmed == "grave")
@@ -196,8 +200,8 @@ def _log(lines: list[str], seen: list[int]) -> _RankedLines:
         known.add(masked)
         tracing = inside or line.startswith("Traceback")
     for index in errors:
-        for near in range(index - NEAR, index + NEAR + 1):
-            if ranks.get(near, ALIKE) != ALIKE:
+        for near in range(index - NEAR_LINES, index + NEAR_LINES + 1):
+            if ranks.get(near, ALIKE_RANK) != ALIKE_RANK:
                 ranks[near] = min(ranks[near], 2)
     return _RankedLines(lines, _with_edges(ranks), alike=_runs(masks))
 
@@ -214,10 +218,10 @@ def _runs(masks: Mapping[int, str]) -> dict[int, int]:
     return alike
 
 
-def _with_edges(ranks: dict[int, int], first: int = EDGE) -> dict[int, int]:
+def _with_edges(ranks: dict[int, int], first: int = EDGE_LINES) -> dict[int, int]:
     """The ranks, with the first and the last lines among the best."""
-    begin = islice((index for index, rank in ranks.items() if rank != ALIKE), first)
-    return ranks | dict.fromkeys((*begin, *islice(reversed(ranks), EDGE)), 0)
+    begin = islice((index for index, rank in ranks.items() if rank != ALIKE_RANK), first)
+    return ranks | dict.fromkeys((*begin, *islice(reversed(ranks), EDGE_LINES)), 0)
 
 
 def _tests(lines: list[str], seen: list[int]) -> _RankedLines:
@@ -235,7 +239,7 @@ def _tests(lines: list[str], seen: list[int]) -> _RankedLines:
         elif FAILING.match(line):
             ranks[index], failing = 1, True
         elif PASSING.match(line):
-            ranks[index], failing = ALIKE, False
+            ranks[index], failing = ALIKE_RANK, False
             passed.append(index)
         elif line.startswith("==="):
             ranks[index], failing = 4, False
@@ -280,7 +284,7 @@ def _code(lines: list[str], seen: list[int]) -> _RankedLines:
     other remarks, then bodies.
     """
     ranks: dict[int, int] = {}
-    numbered = is_numbered(view(lines[index]) for index in seen[:SAMPLED])
+    numbered = is_numbered(view(lines[index]) for index in seen[:SAMPLE_LINES])
     # what a remark is worth here: most where something was just defined, nothing amid a body
     remark = 3
     for index in seen:
@@ -310,8 +314,8 @@ def _visible(text: str) -> list[str]:
     """What a reader of the page sees, a line each: text, headings with #, links with their
     addresses.
     """
-    if len(text) > PAGE:
-        text = f"{text[: PAGE * 2 // 3]}\n…\n{text[-PAGE // 3 :]}"
+    if len(text) > MAX_PAGE_CHARS:
+        text = f"{text[: MAX_PAGE_CHARS * 2 // 3]}\n…\n{text[-MAX_PAGE_CHARS // 3 :]}"
     shown = "".join(_without_hidden(text))
     shown = _TITLE.sub("\n# ", shown)
     shown = _HEADING.sub(lambda found: "\n" + "#" * int(found[1]) + " ", shown)
@@ -345,7 +349,7 @@ def _fitting(
     ranked: _RankedLines, length: int, tokens: int, count: Callable[[str], int], handle: str
 ) -> str | None:
     """As many of the lines, the best first, as fit; none if that is too little to be of use."""
-    longest = max(LINE, tokens)
+    longest = max(MIN_LINE_CHARS, tokens)
     order = _order(ranked.ranks, tokens)
 
     def compose(taken: Iterable[int]) -> str:
@@ -392,7 +396,7 @@ def _bridge_gaps(lines: list[str], kept: list[int]) -> Iterator[int]:
     """The kept lines, and those between them that are as short as what would be said of them."""
     at = 0
     for index in kept:
-        if index - at <= NEAR and sum(map(len, lines[at:index])) <= SHORT:
+        if index - at <= NEAR_LINES and sum(map(len, lines[at:index])) <= SHORT_CHARS:
             yield from range(at, index)
         yield index
         at = index + 1

@@ -4,11 +4,11 @@ many of the best as fit.
 
 from collections.abc import Callable, Iterable
 
-HEAD = 0.6  # of what is kept of a text; the rest is its end
-TRIES = 12  # times at most that what is made of pieces is counted
-FULL = 0.95  # of the tokens, with which one is content
-WORTH = 0.5  # of the tokens: where there is more, what takes less is worse than head and tail
-BYTES = 3  # to a token, where it is not worth counting
+HEAD_SHARE = 0.6  # of what is kept of a text; the rest is its end
+MAX_COUNTS = 12  # times at most that what is made of pieces is counted
+FULL_SHARE = 0.95  # of the tokens, with which one is content
+WORTH_SHARE = 0.5  # of the tokens: where there is more, what takes less is worse than head and tail
+BYTES_PER_TOKEN = 3  # to a token, where it is not worth counting
 
 
 def cut_marker(characters: int, handle: str) -> str:
@@ -40,7 +40,7 @@ def cut_text(text: str, kept: int, handle: str) -> str:
     many, from its end.
     """
     # Of little, the beginning tells most: a goal must still be known by its first words.
-    head = kept if kept < 160 else int(kept * HEAD)
+    head = kept if kept < 160 else int(kept * HEAD_SHARE)
     tail = kept - head
     begin, end = text[:head], text[len(text) - tail :] if tail else ""
     # A line cut in half misleads; where a line break is near, cut there.
@@ -57,7 +57,7 @@ def shorten(text: str, longest: int) -> str:
     """
     if len(text) <= longest:
         return text
-    head = int(longest * HEAD)
+    head = int(longest * HEAD_SHARE)
     return (
         f"{text[:head]}… {len(text) - longest:,} characters …{text[len(text) - longest + head :]}"
     )
@@ -65,7 +65,7 @@ def shorten(text: str, longest: int) -> str:
 
 def guess(text: str) -> int:
     """What a text may take in a line of its own, in tokens."""
-    return len(text.encode(errors="surrogatepass")) // BYTES + 1
+    return len(text.encode(errors="surrogatepass")) // BYTES_PER_TOKEN + 1
 
 
 def from_ends(place: int, number: int) -> int:
@@ -90,7 +90,7 @@ def fill(
     best, best_size, best_number = None, 0, 0
     low, high = 0, sum(costs) + 1  # with room for so much it fits, with so much it does not
     room = min(tokens, high - 1)
-    for turn in range(TRIES):
+    for turn in range(MAX_COUNTS):
         taken = _take_fitting(costs, room)
         made = compose(taken)
         size = count(made)
@@ -98,16 +98,16 @@ def fill(
             high = room
         else:
             best, best_size, best_number, low = made, size, len(taken), room
-        if FULL * tokens <= size <= tokens or high - low < 2:
+        if FULL_SHARE * tokens <= size <= tokens or high - low < 2:
             break
         # What joins the pieces is known only now: if these came to so much, that much would come to
         # the tokens.
-        if turn < TRIES // 2:
+        if turn < MAX_COUNTS // 2:
             next_room = room * tokens // max(size, 1)
         else:
             next_room = (low + high) // 2
         room = min(max(next_room, low + 1), high - 1)
-    if best_number and (best_size >= WORTH * tokens or best_number == len(costs)):
+    if best_number and (best_size >= WORTH_SHARE * tokens or best_number == len(costs)):
         return best
     return None
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 Kind = Literal["log", "json", "table", "diff", "tests", "html", "code", "text"]
 
-SAMPLE = 8_000  # characters of beginning, middle and end by which a text is known
-SAMPLED = 60  # lines of each of them
-VIEW = 400  # characters of a line that are looked at: no pattern is slow on so few
+SAMPLE_CHARS = 8_000  # characters of beginning, middle and end by which a text is known
+SAMPLE_LINES = 60  # lines of each of them
+MAX_LINE_CHARS = 400  # characters of a line that are looked at: no pattern is slow on so few
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _VARYING = re.compile(r"\b(?=[a-fA-F]*\d)[0-9a-fA-F]{6,}(?:-[0-9a-fA-F]+)*\b|\d+")
@@ -149,7 +149,7 @@ _JSON = re.compile(
 
 def kind_of(text: str) -> Kind:
     """What a text is, by a few lines of its beginning, middle and end."""
-    if _JSON.match(text[:SAMPLE]) and text[-SAMPLE:].rstrip().endswith(("}", "]")):
+    if _JSON.match(text[:SAMPLE_CHARS]) and text[-SAMPLE_CHARS:].rstrip().endswith(("}", "]")):
         return "json"
     lines = _sample(text)
     if any(_PAGE.match(line) for line in lines[:12]):
@@ -178,7 +178,7 @@ def view(line: str) -> str:
     """A line as it is looked at: not too much of it, without colours and without blanks at its
     end.
     """
-    line = line[:VIEW]
+    line = line[:MAX_LINE_CHARS]
     return (_ANSI.sub("", line) if "\x1b" in line else line).rstrip()
 
 
@@ -209,18 +209,20 @@ def is_numbered(lines: Iterable[str]) -> bool:
 
 
 def _sample(text: str) -> list[str]:
-    if len(text) <= 3 * SAMPLE:
+    if len(text) <= 3 * SAMPLE_CHARS:
         lines = text.split("\n")
-        if len(lines) > 3 * SAMPLED:
+        if len(lines) > 3 * SAMPLE_LINES:
             middle = len(lines) // 2
-            lines = lines[:SAMPLED] + lines[middle : middle + SAMPLED] + lines[-SAMPLED:]
+            lines = (
+                lines[:SAMPLE_LINES] + lines[middle : middle + SAMPLE_LINES] + lines[-SAMPLE_LINES:]
+            )
     else:
         middle = len(text) // 2
         # Where such a piece begins or ends, a line may be torn.
-        lines = text[:SAMPLE].split("\n")[:-1][:SAMPLED]
-        lines += text[middle : middle + SAMPLE].split("\n")[1:-1][:SAMPLED]
-        lines += text[-SAMPLE:].split("\n")[1:][-SAMPLED:]
-        lines = lines or [text[:SAMPLE]]
+        lines = text[:SAMPLE_CHARS].split("\n")[:-1][:SAMPLE_LINES]
+        lines += text[middle : middle + SAMPLE_CHARS].split("\n")[1:-1][:SAMPLE_LINES]
+        lines += text[-SAMPLE_CHARS:].split("\n")[1:][-SAMPLE_LINES:]
+        lines = lines or [text[:SAMPLE_CHARS]]
     return [shown for line in lines if (shown := view(line))]
 
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
-from loom.conversation.handles import LENGTH
+from loom.conversation.handles import HANDLE_CHARS
 from loom.conversation.message import Conversation, Message, Part, Text, ToolResult
 
 RECALL = "recall"
-_NAMED = re.compile(rf"(?<=[; (]){RECALL} (?=(~[a-z2-7]{{{LENGTH - 1}}}))")
+_NAMED = re.compile(rf"(?<=[; (]){RECALL} (?=(~[a-z2-7]{{{HANDLE_CHARS - 1}}}))")
 _NEUTRAL = "handle "
 
 

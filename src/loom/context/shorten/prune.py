@@ -16,20 +16,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from loom.context.shorten.cut import BYTES, cut_marker, fill, from_ends, guess, shorten
-from loom.context.shorten.kinds import SAMPLE
+from loom.context.shorten.cut import BYTES_PER_TOKEN, cut_marker, fill, from_ends, guess, shorten
+from loom.context.shorten.kinds import SAMPLE_CHARS
 from loom.conversation.canonical import from_json
 
-PIECE = 120  # characters by which texts grow
-FEW, SMALL = 8, 100  # items or fields, and characters in all, that are taken at once
-FIELDS = 1_000  # of an object that are looked at, or as many as there are tokens
-VISITS = 16  # parts that are looked at for each token
+PIECE_CHARS = 120  # characters by which texts grow
+FEW_ITEMS, SMALL_CHARS = 8, 100  # items or fields, and characters in all, that are taken at once
+MAX_FIELDS = 1_000  # of an object that are looked at, or as many as there are tokens
+VISITS_PER_TOKEN = 16  # parts that are looked at for each token
 NAME = 80  # characters of a field's name
 # How much further from the point: a level deeper, a character longer, a field that does not tell.
-DEEPER, LONGER, SILENT = 0.1, 0.001, 0.5
+DEPTH_FACTOR, LENGTH_FACTOR, SILENT_FACTOR = 0.1, 0.001, 0.5
 # the next item of a list; the next piece of a text is as far as an item
 PLAIN_ITEM, SMALL_ITEM, ITEM = 0.1, 0.2, 1.0
-DEEPEST = 40  # levels that are written
+MAX_LEVELS = 40  # levels that are written
 
 _TELLING = re.compile(
     r"err|messag|msg|reason|status|state|code|\bid|id$|name|title|path|file|url|type|detail",
@@ -73,7 +73,7 @@ def prune(text: str, tokens: int, count: Callable[[str], int], handle: str) -> s
 
     written = None
     if value is not None:
-        written = _largest(value, text[:SAMPLE], tokens, lambda made: count(marked(made)))
+        written = _largest(value, text[:SAMPLE_CHARS], tokens, lambda made: count(marked(made)))
     if written is None:
         return None
     return marked(written)
@@ -84,7 +84,7 @@ def prune_line(line: str, longest: int) -> str:
     value = None if len(line) <= longest else parse(line)
     written = None
     if value is not None:
-        written = _largest(value, line[:SAMPLE], longest, len)
+        written = _largest(value, line[:SAMPLE_CHARS], longest, len)
     if written is None:
         return shorten(line, longest)
     return written
@@ -125,25 +125,27 @@ class _Walk:
         heappush(self._heap, (distance, self._serial, path, part, far, nth))
 
     def __iter__(self) -> Iterator[_Leaf]:
-        for _ in range(VISITS * self._most + FIELDS):
+        for _ in range(VISITS_PER_TOKEN * self._most + MAX_FIELDS):
             if not self._heap:
                 return
             _, _, path, part, far, nth = heappop(self._heap)
             name = path[-1][1][:NAME] if path else ""
             if isinstance(part, str):
                 yield _Leaf(
-                    path, guess(part[nth * PIECE : (nth + 1) * PIECE]) + (0 if nth else guess(name))
+                    path,
+                    guess(part[nth * PIECE_CHARS : (nth + 1) * PIECE_CHARS])
+                    + (0 if nth else guess(name)),
                 )
-                if (nth + 1) * PIECE < len(part):
+                if (nth + 1) * PIECE_CHARS < len(part):
                     further = far + (nth + 1) * ITEM * (0.5 if _tells(name) else 1.0)
                     self._push(further, path, part, far, nth + 1)
             elif not isinstance(part, list | dict) or (path and _is_small(part)):
-                yield _Leaf(path, _letters(part) // BYTES + guess(name) + 1)
-            elif part and len(path) < DEEPEST:
+                yield _Leaf(path, _letters(part) // BYTES_PER_TOKEN + guess(name) + 1)
+            elif part and len(path) < MAX_LEVELS:
                 self._open(path, part, far, nth)
 
     def _open(self, path: _Path, part: list[Any] | dict[str, Any], far: float, nth: int) -> None:
-        deep = min(DEEPER * len(path), 4 * DEEPER)
+        deep = min(DEPTH_FACTOR * len(path), 4 * DEPTH_FACTOR)
         if isinstance(part, list):
             place = from_ends(nth, len(part))
             step = _step(part[place])
@@ -151,7 +153,7 @@ class _Walk:
             if nth + 1 < len(part):
                 self._push(far + step * (nth + 1), path, part, far, nth + 1)
             return
-        names = list(islice(part, max(FIELDS, self._most)))
+        names = list(islice(part, max(MAX_FIELDS, self._most)))
         for turn in range(len(names)):
             place = from_ends(turn, len(names))
             inner = part[names[place]]
@@ -159,9 +161,9 @@ class _Walk:
             if place == 0 or _tells(names[place][:NAME]):
                 silent = 0.0
             else:
-                silent = SILENT
+                silent = SILENT_FACTOR
             self._push(
-                far + deep + LONGER * _letters(inner) + silent,
+                far + deep + LENGTH_FACTOR * _letters(inner) + silent,
                 (*path, (place, names[place])),
                 inner,
                 far,
@@ -185,19 +187,19 @@ def _step(item: Any) -> float:
 
 def _is_small(part: Any) -> bool:
     """Whether it is taken at once: to tell what is missing of it would be as long."""
-    return _letters(part) <= SMALL
+    return _letters(part) <= SMALL_CHARS
 
 
 def _letters(part: Any, levels: int = 2) -> int:
     """How many characters a part takes when it is first shown, nearly."""
     if isinstance(part, str):
-        return min(len(part), PIECE)
+        return min(len(part), PIECE_CHARS)
     if not isinstance(part, list | dict):
         return 5
-    if len(part) > FEW or not levels:
-        return PIECE
+    if len(part) > FEW_ITEMS or not levels:
+        return PIECE_CHARS
     inside = (*part, *part.values()) if isinstance(part, dict) else part
-    return min(sum(_letters(inner, levels - 1) for inner in inside), PIECE)
+    return min(sum(_letters(inner, levels - 1) for inner in inside), PIECE_CHARS)
 
 
 def _build_choice(paths: Iterable[_Path]) -> dict[tuple[int, str], Any]:
@@ -216,7 +218,7 @@ def _build_choice(paths: Iterable[_Path]) -> dict[tuple[int, str], Any]:
 def _prune_value(part: Any, chosen: Any) -> Any:
     """The part with only what is chosen of it, and where something is missing, how much."""
     if isinstance(part, str):
-        return shorten(part, chosen * PIECE)
+        return shorten(part, chosen * PIECE_CHARS)
     if not isinstance(chosen, dict):
         return part
     if isinstance(part, dict):

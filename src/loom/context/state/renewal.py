@@ -14,15 +14,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from loom.context.state.failures import is_failure
-from loom.context.state.working import LINE, Working
+from loom.context.state.working import MAX_ENTRY_CHARS, Working
 from loom.conversation.canonical import from_json
 from loom.conversation.checked import CheckedStruct
 from loom.conversation.message import Message, Text, ToolCall, ToolResult
 from loom.dialects.repair import UNANSWERED
 
-GOAL, PROGRESS = 2000, 2000  # characters of each
-FILES, PENDING = 40, 20  # files that are named, and calls
-CALL = 160  # characters of a call
+MAX_GOAL_CHARS, MAX_PROGRESS_CHARS = 2000, 2000  # characters of each
+MAX_FILES, MAX_PENDING_CALLS = 40, 20  # files that are named, and calls
+MAX_CALL_CHARS = 160  # characters of a call
 
 _DEEP = 4  # objects inside objects in which arguments name files
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -102,13 +102,15 @@ class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
         board = working.dashboard
         told = (board.goal_progress, working.scratchpad, progress, seen.said)
         return cls(
-            goal=_shorten_text(goal, GOAL),
+            goal=_shorten_text(goal, MAX_GOAL_CHARS),
             sprint=sprint,
             progress_summary=_shorten_text(
-                next((text for text in told if text.strip()), ""), PROGRESS
+                next((text for text in told if text.strip()), ""), MAX_PROGRESS_CHARS
             ),
             produced_artifacts=tuple(seen.files),
-            open_tasks=tuple(_line(task, LINE) for task in working.plan[: Working.MAX_PLAN_STEPS]),
+            open_tasks=tuple(
+                _line(task, MAX_ENTRY_CHARS) for task in working.plan[: Working.MAX_PLAN_STEPS]
+            ),
             pending=seen.pending(),
             rho=board.rho,
             error_count=board.error_count,
@@ -122,7 +124,7 @@ class Handoff(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
             return self
         own = self.produced_artifacts
         files = (*(file for file in earlier.produced_artifacts if file not in own), *own)
-        return replace(self, produced_artifacts=files[-FILES:])
+        return replace(self, produced_artifacts=files[-MAX_FILES:])
 
     def to_system_prompt(self) -> str:
         """The handoff as the model reads it."""
@@ -210,8 +212,8 @@ class _WorkTrace:
 
     def pending(self) -> tuple[str, ...]:
         return tuple(
-            _line(f"{call.name} {call.arguments[: 2 * CALL]}", CALL)
-            for call in self.waiting()[:PENDING]
+            _line(f"{call.name} {call.arguments[: 2 * MAX_CALL_CHARS]}", MAX_CALL_CHARS)
+            for call in self.waiting()[:MAX_PENDING_CALLS]
         )
 
     def _speak(self, message: Message) -> None:
@@ -236,7 +238,7 @@ class _WorkTrace:
             self.files.pop(path, None)
             if written:
                 self.files[path] = None
-        while len(self.files) > FILES:
+        while len(self.files) > MAX_FILES:
             del self.files[next(iter(self.files))]
 
 
@@ -256,7 +258,9 @@ def _find_changes(call: ToolCall, opened: str) -> list[tuple[str, bool]]:
         found = [(opened, True)]
     clean = [(path.strip().removeprefix("./"), written) for path, written in found]
     return [
-        (path, written) for path, written in clean if 0 < len(path) <= LINE and path.isprintable()
+        (path, written)
+        for path, written in clean
+        if 0 < len(path) <= MAX_ENTRY_CHARS and path.isprintable()
     ]
 
 

@@ -25,10 +25,10 @@ Urgency = Literal["low", "normal", "high", "critical"]
 ALARMING = ("high", "critical")
 
 # pending events from which on those of one type are told together, and of how many
-EVENTS, SAME = 10, 3
-DECISIONS, EVIDENCE, CITATIONS = 5, 10, 5
-QUESTIONS, RISKS = 10, 10
-LINE = 400  # characters of one entry
+MAX_EVENTS, MAX_SAME_EVENTS = 10, 3
+MAX_DECISIONS, MAX_EVIDENCE, MAX_CITATIONS = 5, 10, 5
+MAX_QUESTIONS, MAX_RISKS = 10, 10
+MAX_ENTRY_CHARS = 400  # characters of one entry
 
 
 class Dashboard(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
@@ -188,7 +188,7 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
         event = replace(event, summary=_line(event.summary), type=_line(event.type))
         made = replace(self, pending_events=_aggregate_events((*self.pending_events, event)))
         if event.urgency in ALARMING:
-            made = replace(made, active_risks=(*made.active_risks, event)[-RISKS:]).interrupt()
+            made = replace(made, active_risks=(*made.active_risks, event)[-MAX_RISKS:]).interrupt()
         return made
 
     def acknowledge(self, event_id: str, decision: str) -> "Working":
@@ -212,7 +212,7 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
             self,
             pending_events=pending,
             active_risks=tuple(filter(remains, self.active_risks)),
-            recent_event_decisions=(*self.recent_event_decisions, _line(decision))[-DECISIONS:],
+            recent_event_decisions=(*self.recent_event_decisions, _line(decision))[-MAX_DECISIONS:],
         )
         return made.interrupt(False)
 
@@ -221,24 +221,24 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
         the best stay.
         """
         evidence = replace(
-            evidence, content=evidence.content[: 2 * LINE], title=_line(evidence.title)
+            evidence, content=evidence.content[: 2 * MAX_ENTRY_CHARS], title=_line(evidence.title)
         )
         known = {_fingerprint(each) for each in self.evidence_packs}
         if _fingerprint(evidence) in known:
             packs = self.evidence_packs
         else:
             packs = (*self.evidence_packs, evidence)
-        if len(packs) > EVIDENCE:
+        if len(packs) > MAX_EVIDENCE:
             worst = min(range(len(packs)), key=lambda n: (packs[n].score, n))
             packs = (*packs[:worst], *packs[worst + 1 :])
         cited = self.citations
         if citation and citation not in cited:
-            cited = (*cited, _line(citation))[-CITATIONS:]
+            cited = (*cited, _line(citation))[-MAX_CITATIONS:]
         return replace(self, evidence_packs=packs, citations=cited)
 
     def ask(self, *questions: str) -> "Working":
         """What the agent wants to know now."""
-        return replace(self, active_questions=tuple(map(_line, questions))[:QUESTIONS])
+        return replace(self, active_questions=tuple(map(_line, questions))[:MAX_QUESTIONS])
 
     # How it reads
 
@@ -257,7 +257,7 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
         """The same also where there is nothing in it yet. What was not measured yet is not told."""
         lines = _list_measures(self)
         pending = {event.event_id for event in self.pending_events}
-        best = sorted(self.evidence_packs, key=lambda each: each.score, reverse=True)[:EVIDENCE]
+        best = sorted(self.evidence_packs, key=lambda each: each.score, reverse=True)[:MAX_EVIDENCE]
         sections: tuple[tuple[str, list[str]], ...] = (
             ("Current Plan", [f"{n}. {step}" for n, step in enumerate(self.plan, 1)]),
             ("Pending Events", list(map(_describe_with_id, self.pending_events))),
@@ -296,7 +296,7 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
             )
         made["working_state.json"]["dashboard"] = asdict(self.dashboard)  # whole: people read it
         made["event_state.json"]["recent_event_decisions"] = self.recent_event_decisions[
-            -DECISIONS:
+            -MAX_DECISIONS:
         ]
         return made
 
@@ -317,7 +317,7 @@ class Working(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _aggregate_events(events: tuple[Incident, ...]) -> tuple[Incident, ...]:
-    if len(events) < EVENTS:
+    if len(events) < MAX_EVENTS:
         return events
     grouped: dict[str, list[Incident]] = {}
     for event in events:
@@ -325,7 +325,7 @@ def _aggregate_events(events: tuple[Incident, ...]) -> tuple[Incident, ...]:
     made: list[Incident] = []
     for event in events:
         alike = grouped[event.type]
-        if len(alike) <= SAME:
+        if len(alike) <= MAX_SAME_EVENTS:
             made.append(event)
         elif event is alike[0]:
             count = sum(each.count for each in alike)
@@ -344,7 +344,7 @@ def _aggregate_events(events: tuple[Incident, ...]) -> tuple[Incident, ...]:
                     count=count,
                 )
             )
-    return tuple(made[-2 * EVENTS :])
+    return tuple(made[-2 * MAX_EVENTS :])
 
 
 def _urgency(event: Incident) -> int:
@@ -366,9 +366,9 @@ def _fingerprint(evidence: Evidence) -> tuple[str, str, str]:
 
 def _line(text: str) -> str:
     line = " ".join(text.split())
-    if len(line) <= LINE:
+    if len(line) <= MAX_ENTRY_CHARS:
         return line
-    return line[: LINE - 1] + "…"
+    return line[: MAX_ENTRY_CHARS - 1] + "…"
 
 
 def _list_measures(working: Working) -> list[str]:

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from loom.conversation.handles import LENGTH
+from loom.conversation.handles import HANDLE_CHARS
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.turns import exchanges, find_safe_boundary, in_flight, parse_turn_boundaries
 from loom.errors import shorten
@@ -26,12 +26,12 @@ EMERGENCY = "[Emergency compression dropped {count} oldest messages due to conte
 OMITTED = "[Note: Some oversized messages were omitted from this summary for efficiency.]"
 SHORTENED = "[Note: {count} oversized messages were summed up from their beginning and end only.]"
 UNKNOWN = "[no such handle]"
-TOGETHER = 10  # messages that are summarized in one piece, if they fit
-LEAST = 64  # tokens of a conversation that are worth asking about
+MESSAGES_TOGETHER = 10  # messages that are summarized in one piece, if they fit
+MIN_TASK_TOKENS = 64  # tokens of a conversation that are worth asking about
 # characters and percent of a message in an extract; fewer where it must be
-SNIPPET, SHARE, SNIPPETS = 200, 10, (200, 100, 50, 25)
-OPAQUE = 2000  # characters of a piece that only its own wire understands
-HEAD = 0.6  # of what is kept of an oversized message; the rest is its end
+SNIPPET_CHARS, SHARE, SNIPPETS = 200, 10, (200, 100, 50, 25)
+MAX_OPAQUE_CHARS = 2000  # characters of a piece that only its own wire understands
+HEAD_SHARE = 0.6  # of what is kept of an oversized message; the rest is its end
 
 Count = Callable[[str], int]
 
@@ -156,7 +156,7 @@ def parts(
     so; a note tells of it.
     """
     room = min(window // 2, window - beside)
-    if room < LEAST:
+    if room < MIN_TASK_TOKENS:
         return Parts(())
     whole = {span.start for span in exchanges(messages)}
     lines: list[_Line] = []
@@ -170,7 +170,7 @@ def parts(
                 continue
             text = _keep_both_ends(text, room // 2, count)
         lines.append(_Line(text, messages[n].role == "user", n in whole))
-    if len(lines) > TOGETHER:
+    if len(lines) > MESSAGES_TOGETHER:
         at = _middle(lines)
         texts = _halves(lines[:at], room, count) + _halves(lines[at:], room, count)
     else:
@@ -249,7 +249,7 @@ def _inner(part: Text | Media | Opaque) -> str:
                 return f"{shown} {part.value}"
             return shown
         case Opaque():
-            return f"[{part.wire}] {shorten(part.json, OPAQUE)}"
+            return f"[{part.wire}] {shorten(part.json, MAX_OPAQUE_CHARS)}"
 
 
 def _one_line(text: str) -> str:
@@ -262,7 +262,7 @@ def _keep_both_ends(text: str, tokens: int, count: Count) -> str:
     """
 
     def kept(length: int) -> str:
-        head = int(length * HEAD)
+        head = int(length * HEAD_SHARE)
         tail = length - head
         return (
             f"{text[:head]}[… {len(text) - length:,} characters left out "
@@ -328,7 +328,7 @@ def fallback(messages: Iterable[Message], tokens: int, count: Count, existing: s
     lines = [_one_line(text).partition(": ") for text in describe_messages(messages) if text]
     before = f"{existing}\n\n" if existing else ""
     for least in SNIPPETS:
-        share = SHARE if least == SNIPPET else 0
+        share = SHARE if least == SNIPPET_CHARS else 0
         made = _extract(lines, share, least)
         if count(before + made) <= tokens:
             return before + made
@@ -349,7 +349,7 @@ def _extract(lines: Iterable[tuple[str, str, str]], share: int, least: int) -> s
 
 # What is made of an answer
 
-_HANDLE = re.compile(rf"~[a-z2-7]{{{LENGTH - 1}}}", re.IGNORECASE)
+_HANDLE = re.compile(rf"~[a-z2-7]{{{HANDLE_CHARS - 1}}}", re.IGNORECASE)
 # Control characters, halves of surrogate pairs, and characters that nobody sees or that turn others
 # around.
 _HIDDEN = re.compile(

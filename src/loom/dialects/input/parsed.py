@@ -14,7 +14,7 @@ from loom.conversation.growing import message_bytes, text_bytes
 from loom.conversation.message import Message
 from loom.dialects.wire import Parsed
 
-KEPT = 8  # lists
+MAX_LISTS = 8  # lists
 _CONTAINER_BYTES = 120  # about what a dictionary or a list takes, and each thing in it
 _ENTRY_BYTES = 60
 
@@ -84,7 +84,7 @@ class ParsedLists:
         size = 0
         for place, (number, each) in enumerate(reversed(list(self._known.items()))):
             size += each.size
-            if place >= KEPT or size > self.size:
+            if place >= MAX_LISTS or size > self.size:
                 self._known.pop(number, None)
 
     def clear(self) -> None:

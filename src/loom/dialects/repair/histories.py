@@ -30,7 +30,7 @@ from loom.dialects.repair.mender import (
 from loom.dialects.repair.settings import marks_in, mend_settings
 from loom.errors import ChoiceError, describe
 
-KEPT = 8  # histories that were looked at last, sound ones and others
+MAX_HISTORIES = 8  # histories that were looked at last, sound ones and others
 SEEN_BYTES = 32_000_000  # and about how many bytes they may take
 
 
@@ -236,8 +236,8 @@ class SeenHistories:
     """The histories that were looked at last, to continue from where they grow."""
 
     def __init__(self, size: int = SEEN_BYTES) -> None:
-        self.sound: RecentHistories[_Sound] = RecentHistories(KEPT, size // 2)
-        self.mending: RecentHistories[_Mending] = RecentHistories(KEPT, size // 2)
+        self.sound: RecentHistories[_Sound] = RecentHistories(MAX_HISTORIES, size // 2)
+        self.mending: RecentHistories[_Mending] = RecentHistories(MAX_HISTORIES, size // 2)
 
     def clear(self) -> None:
         self.sound.clear()

@@ -34,8 +34,8 @@ from loom.dialects.wire import carried_fields, carried_form, carry, remember
 from loom.errors import shorten
 
 UNANSWERED = "[no result: this call was never answered]"
-REACH = 10_000  # how many messages of a stream are held back for a late result
-WEIGHT = 16_000_000  # and how many characters of them
+MAX_HELD_MESSAGES = 10_000  # how many messages of a stream are held back for a late result
+MAX_HELD_CHARS = 16_000_000  # and how many characters of them
 ID = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_ID}}}")
 
 
@@ -85,7 +85,7 @@ class HeldMessage(Struct):
 class Mender:
     """Mends a stream of messages, holding back only what waits for a result."""
 
-    def __init__(self, reach: int = REACH, weight: int = WEIGHT) -> None:
+    def __init__(self, reach: int = MAX_HELD_MESSAGES, weight: int = MAX_HELD_CHARS) -> None:
         self.changes: list[Change] = []
         self.ids: dict[str, str] = {}
         self._reach = reach

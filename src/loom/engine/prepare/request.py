@@ -41,7 +41,7 @@ from loom.engine.prepare.summaries import (
     shown_summaries,
     written_by_person,
 )
-from loom.engine.pressure import COLD
+from loom.engine.pressure import COLD_MS
 from loom.engine.reading import (
     FIRST_WINDOWS,
     MAX_FIRST_TOKENS,
@@ -299,7 +299,7 @@ def _go_on(
 ) -> tuple[Context, LastRequest] | EpochEnds:
     """The next request of the last epoch, or why that ends."""
     # what the epoch began with was sent then, so a provider has it as long as an answer's
-    is_cold = found.options.cold and asked.style.now - view.as_of > COLD
+    is_cold = found.options.cold and asked.style.now - view.as_of > COLD_MS
     options = replace(found.options, ratio=view.ratio, cold=is_cold)
     full = gather(
         replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES

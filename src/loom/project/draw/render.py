@@ -18,9 +18,10 @@ from loom.project.parse.symbols import Definition
 from loom.project.rank.ranking import RankedFile, Relevance
 
 HEADER = "## Project Files\n\n"
-PATH = 0.6  # what showing a path is worth beside showing all that the file defines
-SIGNATURE = 0.3  # what a signature is worth next to the name
-AGAIN = 0.4  # what a name is worth that stands under the same path already, in another class
+PATH_WEIGHT = 0.6  # what showing a path is worth beside showing all that the file defines
+SIGNATURE_WEIGHT = 0.3  # what a signature is worth next to the name
+# what a name is worth that stands under the same path already, in another class
+REPEATED_WEIGHT = 0.4
 # names of one file; of more each is worth less, so that there is room for other files
 FULL_WORTH_NAMES = 30
 MAX_SIGNATURE_CHARS = 140  # characters of a signature
@@ -152,7 +153,11 @@ def _symbols(given: RankedFile) -> list[_Symbol]:
         path = f"{around}.{name}" if around else name
         if path not in found:
             found[path] = _Symbol(
-                one, name, round(share * AGAIN if name in names else share, 9), around, path
+                one,
+                name,
+                round(share * REPEATED_WEIGHT if name in names else share, 9),
+                around,
+                path,
             )
             names.add(name)
     # Stable: what is worth the same stays in the order of the ranking.
@@ -212,7 +217,7 @@ def _next_offers(number: int, place: int, files: _Files) -> "Iterator[_Offer]":
     size, score, symbols = files.size, files.ranked[number].score, files.symbols(number)
     symbol = symbols[place]
     longer = max(1, size(f" {_signature(symbol)}\n") - size(f", {symbol.name}"))
-    yield _offer(_Piece(number, place, True, longer), SIGNATURE * score * symbol.worth)
+    yield _offer(_Piece(number, place, True, longer), SIGNATURE_WEIGHT * score * symbol.worth)
     if place + 1 < len(symbols):
         following = symbols[place + 1]
         worth = score * following.worth * min(1.0, (FULL_WORTH_NAMES / (place + 1)) ** 2)
@@ -221,7 +226,7 @@ def _next_offers(number: int, place: int, files: _Files) -> "Iterator[_Offer]":
 
 def _at_most(given: RankedFile) -> float:
     """What a file can be worth per token before anything of it is counted."""
-    return given.score * (PATH + 1) / _MIN_FILE_TOKENS
+    return given.score * (PATH_WEIGHT + 1) / _MIN_FILE_TOKENS
 
 
 def _first(number: int, files: _Files) -> "_Offer":
@@ -229,8 +234,8 @@ def _first(number: int, files: _Files) -> "_Offer":
     given, size = files.ranked[number], files.size
     cost = size(f"{files.header(number)}\n")
     if not given.definitions:
-        return _offer(_Piece(number, None, False, cost), given.score * PATH / 2)
-    worth = PATH + (given.shares[0] if given.shares else 1 / len(given.definitions))
+        return _offer(_Piece(number, None, False, cost), given.score * PATH_WEIGHT / 2)
+    worth = PATH_WEIGHT + (given.shares[0] if given.shares else 1 / len(given.definitions))
     return _offer(
         _Piece(number, 0, False, cost + size(f", {given.definitions[0].name}")), given.score * worth
     )

@@ -62,9 +62,9 @@ NO_GRAMMARS = (
 MAX_SOURCE_BYTES = 2**22  # bytes that a parser is given
 # A parser that is late is told that the text ends: what is no code can take it the square of its
 # length, in time and in memory.
-PATIENCE = 0.3  # seconds that it may take in any case
+MIN_PARSE_SECONDS = 0.3  # seconds that it may take in any case
 # bytes that it must read in each further second; code is read ten times as fast, or faster
-SLOWEST = 600_000
+MIN_BYTES_PER_SECOND = 600_000
 MAX_MEMORY_BYTES = 300 * 2**20  # bytes that a text may cost
 _MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024  # of what the system tells
 _PROBE_BYTES = 2**12
@@ -233,7 +233,7 @@ def _read(
 
     def is_over(reached: int) -> bool:
         return (
-            thread_time() - began > PATIENCE + reached / SLOWEST
+            thread_time() - began > MIN_PARSE_SECONDS + reached / MIN_BYTES_PER_SECOND
             or _most_memory() - held > MAX_MEMORY_BYTES
         )
 

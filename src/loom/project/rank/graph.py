@@ -15,7 +15,7 @@ from loom.project.index.entries import Entry
 from loom.project.rank.words import Floats
 
 MAX_DEFINERS = 15  # files that define a name; what more of them define is everybody's word
-BACK = 0.6  # how much a file that uses something gets from it, next to what it gives
+BACKWARD_FACTOR = 0.6  # how much a file that uses something gets from it, next to what it gives
 # that a name is the one that is defined here, and not one of a library; that one of one word is
 DOUBT, WORD = 4.0, 0.3
 _ROUNDS = 12
@@ -115,7 +115,9 @@ class Graph:
         sure: Floats = squared / (squared + DOUBT) * np.where(is_word[self._names], WORD, 1.0)
         return sure
 
-    def rank(self, wanted: Floats, follow: float, back: float = BACK, sure: bool = False) -> Floats:
+    def rank(
+        self, wanted: Floats, follow: float, back: float = BACKWARD_FACTOR, sure: bool = False
+    ) -> Floats:
         """How much each file matters, in their order, to one who begins at the wanted ones and
         follows names with this chance.
         """

@@ -36,9 +36,9 @@ SATURATION, LENGTH = 1.5, 0.4  # of BM25
 IN_PATH, IN_NAMES = 3.0, 1.5
 BEST_DEFINITIONS, OF_BEST = 4, 1.3  # definitions that speak for a file, and how loud
 NAMED = 10.0  # for a path or a frame that the request names
-LINKED, FOLLOW = 0.1, 0.5  # for a file that those found use or are used by
-STANDING = 0.02  # for a file that matters in the project, whatever is asked for
-RECENT, RECENTLY = 0.05, 30  # share for a file that was changed within so many commits
+LINKED_WEIGHT, FOLLOWED_WEIGHT = 0.1, 0.5  # for a file that those found use or are used by
+IMPORTANCE_WEIGHT = 0.02  # for a file that matters in the project, whatever is asked for
+RECENT_WEIGHT, RECENT_COMMITS = 0.05, 30  # share for a file that was changed within so many commits
 ROLES: dict[Role, float] = {
     "source": 1.0,
     "test": 0.35,
@@ -49,20 +49,25 @@ ROLES: dict[Role, float] = {
     "generated": 0.2,
     "data": 0.15,
 }
-UNDEFINED = 0.5  # of a file that defines nothing
-CANDIDATES = 120  # files whose definitions are looked at
+NO_DEFINITION_FACTOR = 0.5  # of a file that defines nothing
+MAX_CANDIDATE_FILES = 120  # files whose definitions are looked at
 
 # Definitions
 OWN_LENGTH, USUAL = 0.6, 60  # of BM25, and words of a usual definition
 NAME, AROUND = 2.0, 1.5  # for words in its name, in the name around it
 # for words inside of a longer one (`showfixtures`), and how many are looked for
 RUN_TOGETHER, PARTS = 0.5, 60
-EXACT, FRAME, LITERAL = 6.0, 8.0, 5.0  # for a name, a frame, a message of the request
-TELLING = 0.1  # of a name that brings in the file that defines it
-NEIGHBOUR = 0.05  # for calling what was found, or being called by it
+NAMED_WEIGHT, FRAME_WEIGHT, LITERAL_WEIGHT = (
+    6.0,
+    8.0,
+    5.0,
+)  # for a name, a frame, a message of the request
+TELLING_WEIGHT = 0.1  # of a name that brings in the file that defines it
+NEIGHBOUR_WEIGHT = 0.05  # for calling what was found, or being called by it
 KINDS = {"class": 0.5, "interface": 0.5, "type": 0.5, "module": 0.4, "constant": 0.3}
-FOUND = 60  # definitions whose neighbours are looked at, and files that are read for messages
-COMMON = 5  # a name that more definitions have tells nothing of neighbours
+# definitions whose neighbours are looked at, and files that are read for messages
+MAX_FOUND_DEFINITIONS = 60
+MAX_COMMON_DEFINITIONS = 5  # a name that more definitions have tells nothing of neighbours
 
 # What the conversation touched
 TOUCHED, FADING = 0.5, 0.85
@@ -70,7 +75,7 @@ TOUCHED, FADING = 0.5, 0.85
 # Shares
 # how fast the chance falls with the score, between files and within one
 SHARP, SHARP_OWN = 3.0, 4.0
-FLOOR = 0.001  # of a score
+MIN_SCORE = 0.001  # of a score
 FOLLOW_ALONE = 0.85  # of PageRank
 # of what is kept to itself, stands inside of another, inside of a function
 HIDDEN, INNER, INSIDE = 0.3, 0.6, 0.1
@@ -159,7 +164,7 @@ def _importance(known: Lookup) -> Floats:
 def _worths(known: Lookup) -> Floats:
     """What is left of the score of each file by its role."""
     worths = (
-        ROLES[known.roles[path]] * (1.0 if file.definitions else UNDEFINED)
+        ROLES[known.roles[path]] * (1.0 if file.definitions else NO_DEFINITION_FACTOR)
         for path, file in known.files.items()
     )
     return np.fromiter(worths, np.float64, len(known.files))
@@ -224,23 +229,26 @@ class _Search:
         recent = _Later(lambda: recency(self.root))
         said, roles = self._score_words(), self._roles()
         paths = list(known.files)
-        best = np.argsort(-np.round(said * roles, 6), kind="stable")[:CANDIDATES]
-        telling = (path for (path, _), weight in self.exact.items() if weight >= TELLING)
+        best = np.argsort(-np.round(said * roles, 6), kind="stable")[:MAX_CANDIDATE_FILES]
+        telling = (path for (path, _), weight in self.exact.items() if weight >= TELLING_WEIGHT)
         looked_at = list(
             dict.fromkeys([*(paths[number] for number in best), *self.named, *telling])
         )
         own = self._definitions(looked_at)
         self._add_literals(
-            own, [path for path in looked_at if roles[known.numbers[path]] == 1.0][:FOUND]
+            own,
+            [path for path in looked_at if roles[known.numbers[path]] == 1.0][
+                :MAX_FOUND_DEFINITIONS
+            ],
         )
         self._add_neighbours(own)
         scores = (said + self._score_definitions(said, own)) * roles
         scores = self._with_linked(scores, roles)
-        says_little = np.count_nonzero(scores > 0) < CANDIDATES
-        scores += STANDING * scores.max(initial=0.0) * _importance(known)
+        says_little = np.count_nonzero(scores > 0) < MAX_CANDIDATE_FILES
+        scores += IMPORTANCE_WEIGHT * scores.max(initial=0.0) * _importance(known)
         for path, age in recent.result().items():
             if path in known.numbers:
-                scores[known.numbers[path]] *= 1 + RECENT / (1 + age / RECENTLY)
+                scores[known.numbers[path]] *= 1 + RECENT_WEIGHT / (1 + age / RECENT_COMMITS)
         top = scores.max(initial=0.0)
         if top <= 0:
             return _by_importance(known)
@@ -368,8 +376,8 @@ class _Search:
         top = scores.max(initial=0.0)
         if top <= 0:
             return scores
-        linked = self.known.graph.rank((scores / top) ** 2, FOLLOW)
-        more: Floats = LINKED * top * linked / (linked.max() or 1.0) * roles
+        linked = self.known.graph.rank((scores / top) ** 2, FOLLOWED_WEIGHT)
+        more: Floats = LINKED_WEIGHT * top * linked / (linked.max() or 1.0) * roles
         return scores + more
 
     # Definitions
@@ -389,7 +397,7 @@ class _Search:
         scores = _in_bodies(join_tables([one.bodies for one in texts]), weights)
         scores += _in_names(join_tables([one.names for one in texts]), weights, inner)
         scores += _in_parents(join_tables([one.around for one in texts]), weights)
-        for places, worth in ((self.exact, EXACT), (self.frames, FRAME)):
+        for places, worth in ((self.exact, NAMED_WEIGHT), (self.frames, FRAME_WEIGHT)):
             for (path, number), weight in places.items():
                 if path in first:
                     scores[first[path] + number] += worth * weight
@@ -451,7 +459,7 @@ class _Search:
                     found.setdefault(literal, []).append((path, held[-1]))
         for places in found.values():
             for path, number in places:
-                own[path][number] += LITERAL / len(places)
+                own[path][number] += LITERAL_WEIGHT / len(places)
 
     def _add_neighbours(self, own: dict[str, list[float]]) -> None:
         """For what calls the best definitions, and for what they call."""
@@ -461,7 +469,7 @@ class _Search:
         for score, place in _best_definitions(own):
             name = plain(known.definition(place).name)
             alike = len(known.find_alike(name))
-            if len(name) > 3 and alike <= COMMON:
+            if len(name) > 3 and alike <= MAX_COMMON_DEFINITIONS:
                 wanted[name] = max(wanted.get(name, 0.0), score / alike)
             for called, several in self._called_by(place, own):
                 given[called] = max(given.get(called, 0.0), score / several)
@@ -469,14 +477,14 @@ class _Search:
             if plain(known.definition(place).name) != name:
                 given[place] = max(given.get(place, 0.0), wanted[name])
         for (path, number), score in given.items():
-            own[path][number] += NEIGHBOUR * score
+            own[path][number] += NEIGHBOUR_WEIGHT * score
 
     def _called_by(self, place: Place, own: Container[str]) -> Iterator[tuple[Place, int]]:
         """What a definition may call in these files, each with how many there are of the name."""
         path, number = place
         for term in self.known.entries[path].bodies[number]:
             places = self.known.find_alike(term)
-            if 0 < len(places) <= COMMON:
+            if 0 < len(places) <= MAX_COMMON_DEFINITIONS:
                 yield from (
                     (other, len(places)) for other in places if other != place and other[0] in own
                 )
@@ -499,14 +507,16 @@ class _Search:
 
 def _best_definitions(own: dict[str, list[float]]) -> list[tuple[float, Place]]:
     """The definitions with the highest scores."""
-    least = (sorted(chain.from_iterable(own.values()), reverse=True)[:FOUND] or [0.0])[-1] - 1e-6
+    least = (
+        sorted(chain.from_iterable(own.values()), reverse=True)[:MAX_FOUND_DEFINITIONS] or [0.0]
+    )[-1] - 1e-6
     best = sorted(
         (-round(score, 6), path, number)
         for path, scores in own.items()
         for number, score in enumerate(scores)
         if score >= least and score > 0
     )
-    return [(-below, (path, number)) for below, path, number in best[:FOUND]]
+    return [(-below, (path, number)) for below, path, number in best[:MAX_FOUND_DEFINITIONS]]
 
 
 def _in_bodies(table: WordTable, weights: Floats) -> Floats:
@@ -591,7 +601,7 @@ def _share_chances(
     rounded = np.round(scores, 6)
     # files are in the order of paths, and equals stay in it
     order = np.argsort(-rounded, kind="stable")
-    chances = np.maximum(rounded[order], FLOOR) ** sharp
+    chances = np.maximum(rounded[order], MIN_SCORE) ** sharp
     each = chances / (chances.sum() or 1.0)
     before = np.cumsum(each) - each
     ordered = _order_definitions(own)

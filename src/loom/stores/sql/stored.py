@@ -28,7 +28,7 @@ UNREADABLE = (
     msgspec.MsgspecError,
     ChoiceError,
 )
-PAGE = 200  # rows read at once
+PAGE_ROWS = 200  # rows read at once
 _ADVICE = "loom doctor says more"
 
 
@@ -94,7 +94,7 @@ def read_paged(reader: Reader, sql: str, start: Row, *values: Any) -> Iterator[R
     while True:
         rows = read_rows(reader, paged, *start, *values, skipped)
         yield from rows
-        if len(rows) < PAGE:
+        if len(rows) < PAGE_ROWS:
             return
         start, skipped = go_on_after(rows, start, skipped)
 

@@ -22,7 +22,7 @@ from loom.errors import LoomError
 from loom.stores.sessions import Aside, Scope
 from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import (
-    PAGE,
+    PAGE_ROWS,
     UNREADABLE,
     decode_stored,
     is_damage,
@@ -54,7 +54,7 @@ from loom.stores.tree.nodes import TreeRow
 from loom.stores.tree.overlay import Overlay
 from loom.stores.tree.path import (
     BY_SEQ,
-    CHUNK,
+    CHUNK_NODES,
     Node,
     OpenTransaction,
     Path,
@@ -62,7 +62,14 @@ from loom.stores.tree.path import (
     is_on_path,
     meeting,
 )
-from loom.stores.views import TRIED, HandleTarget, Reach, handles_of, origin_of, read_view
+from loom.stores.views import (
+    MAX_TRIED_EPOCHS,
+    HandleTarget,
+    Reach,
+    handles_of,
+    origin_of,
+    read_view,
+)
 
 _MAX_HELD_NODES = 20_000  # names of nodes held at once
 _T = TypeVar("_T")
@@ -182,11 +189,11 @@ _STATES = (
 )
 _TREES = f"""SELECT key FROM trees
     WHERE key > $1 AND ($2 = '' OR tenant = $2) AND ($3 = '' OR project = $3)
-    ORDER BY key LIMIT {PAGE}"""
+    ORDER BY key LIMIT {PAGE_ROWS}"""
 _SESSIONS = f"""SELECT s.key, s.id, s.agent, s.title, s.status, s.origin, s.cursor, s.head,
     s.asides, s.calibration, s.created, s.updated, s.prompt, s.completion, s.cached, s.cost
     FROM sessions s
-    WHERE s.key > $1 AND s.tree = $2 AND (s.key = $3 OR $3 = 0) ORDER BY s.key LIMIT {PAGE}"""
+    WHERE s.key > $1 AND s.tree = $2 AND (s.key = $3 OR $3 = 0) ORDER BY s.key LIMIT {PAGE_ROWS}"""
 _WITH_PARENT = " LEFT JOIN nodes p ON p.tree = n.tree AND p.seq = n.parent WHERE"
 _NODES = f"""SELECT n.seq, n.id, p.id, n.local, n.session, n.body, n.generation, n.role, n.tokens,
     n.created, n.parent, n.depth
@@ -196,7 +203,7 @@ _RECORDS = """SELECT node, kind, name, session, author, data, created FROM recor
     ORDER BY node, seq"""
 _HANDLES = f"""SELECT handle, session, kind, data, created FROM handles
     WHERE (handle, session) > ($1, $2) AND tree = $3
-    ORDER BY handle, session LIMIT {PAGE}"""
+    ORDER BY handle, session LIMIT {PAGE_ROWS}"""
 _OWN_HANDLES = "SELECT handle FROM handles WHERE tree = $1 AND session = $2 AND handle IN {each:3}"
 _LAST_VIEW = """SELECT v.data, v.digest, v.epoch, n.depth FROM views v
     JOIN nodes n ON n.tree = $2 AND n.seq = v.node
@@ -204,7 +211,7 @@ _LAST_VIEW = """SELECT v.data, v.digest, v.epoch, n.depth FROM views v
 _VIEWS = f"""SELECT v.epoch, v.session, n.id, v.seen, v.hash, v.data, v.created, n.seq, n.depth,
     v.digest FROM views v
     JOIN nodes n ON n.tree = $2 AND n.seq = v.node WHERE v.epoch > $1 AND v.session = $3
-    ORDER BY v.epoch LIMIT {PAGE}"""
+    ORDER BY v.epoch LIMIT {PAGE_ROWS}"""
 
 
 class _TreeExport:
@@ -247,7 +254,7 @@ class _TreeExport:
 
     def _pages(self) -> Iterator[list[int]]:
         seqs = self._seqs()
-        while page := list(islice(seqs, PAGE)):
+        while page := list(islice(seqs, PAGE_ROWS)):
             yield page
 
     def _session_lines(self) -> list[SessionLine]:
@@ -320,7 +327,7 @@ class _TreeExport:
             return
         sql = f"""SELECT seq FROM {_IN_ORDER[self._database.name]}
             WHERE seq > $1 AND seq <= $2 AND tree = $3
-            AND (session = $4 OR $4 = 0) ORDER BY seq LIMIT {PAGE}"""
+            AND (session = $4 OR $4 = 0) ORDER BY seq LIMIT {PAGE_ROWS}"""
         yield from (
             seq for (seq,) in read_paged(self._reader, sql, (first - 1,), last, self._tree, session)
         )
@@ -471,8 +478,8 @@ class _SessionExport(_TreeExport):
     def _path(self) -> Iterator[int]:
         if self._end is None:
             return
-        for start in range(0, self._end.depth + 1, CHUNK):
-            last = self._above(self._end, min(start + CHUNK - 1, self._end.depth))
+        for start in range(0, self._end.depth + 1, CHUNK_NODES):
+            last = self._above(self._end, min(start + CHUNK_NODES - 1, self._end.depth))
             # Where the way up is damaged, all that is left of it is one stretch.
             yield from sorted(
                 seq for seq, _ in self._reader.all(_UP, self._tree, last or self._end.seq, start)
@@ -615,7 +622,7 @@ class _SessionExport(_TreeExport):
         return iter(())
 
     def _inherited_views(self, rows: Iterator[Row]) -> Iterator[Row]:
-        for row in list(rows)[-TRIED:]:
+        for row in list(rows)[-MAX_TRIED_EPOCHS:]:
             seq, depth = row[7:9]
             end = self._end
             if end and depth <= end.depth and self._above(end, depth) == seq:

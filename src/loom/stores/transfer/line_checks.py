@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from loom.budget.calibration import HIGHEST, LOWEST
+from loom.budget.calibration import MAX_RATIO, MIN_RATIO
 from loom.conversation.canonical import from_json
 from loom.conversation.identity import is_node_id, is_short_id, node_id
 from loom.conversation.message import ROLES
@@ -85,7 +85,7 @@ def check_session(number: int, line: SessionLine) -> None:
     if not line.calibration:
         return
     for seen in line.calibration.models:
-        if not LOWEST <= seen.ratio <= HIGHEST or not 0 < seen.reports <= _MAX_TOKENS:
+        if not MIN_RATIO <= seen.ratio <= MAX_RATIO or not 0 < seen.reports <= _MAX_TOKENS:
             raise TranscriptError(
                 f"line {number}: session {line.id} has a calibration for "
                 f"{shorten(seen.model)!r} that no usage can give"

@@ -25,7 +25,7 @@ from loom.stores.sql.stored import UNREADABLE, damage_error, decode_stored
 
 # places on a path that are looked up one by one; for more the path is walked
 MAX_SINGLE_LOOKUPS = 24
-CHUNK = 1000  # nodes read at once when a whole path is read
+CHUNK_NODES = 1000  # nodes read at once when a whole path is read
 COLUMNS = (
     "seq, id, local, parent, jump, depth, goal, request, role, body, generation, tokens, total, "
     "session, created"
@@ -124,7 +124,7 @@ class Path:
         fresh: tuple[Node, ...] = tuple(nodes)
         if self.end is not None and nodes[0].parent == self.end.seq:
             fresh = (*self.fresh, *nodes)
-        return Path(self.database, self.tree, nodes[-1], fresh[-CHUNK:])
+        return Path(self.database, self.tree, nodes[-1], fresh[-CHUNK_NODES:])
 
     def until(self, length: int) -> "Path":
         """The beginning of this path, of this many nodes."""
@@ -158,8 +158,8 @@ class Path:
         return self.end.depth + 1
 
     def __iter__(self) -> Iterator[Node]:
-        for start in range(0, len(self), CHUNK):
-            yield from self[start : start + CHUNK]
+        for start in range(0, len(self), CHUNK_NODES):
+            yield from self[start : start + CHUNK_NODES]
 
     @overload
     def __getitem__(self, where: int) -> Node: ...
