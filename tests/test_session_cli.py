@@ -752,7 +752,7 @@ def test_places_are_those_on_the_path_however_little_was_read() -> None:
     kept, cut, gone = (int(number.replace(",", "")) for number in found.groups())
     assert (kept + cut + gone, gone) == (6002, stop - 1)
     assert "messages not read" not in run("weave", "--session", name, "--window", 2000) + shown
-    assert len(run("recall", gap["handles"][0]).splitlines()) == stop - 1
+    assert len(run("recall", gap["handles"][0], "--json").splitlines()) == stop - 1
 
 
 def test_mended_places_are_those_on_the_path(store: Path) -> None:
@@ -822,6 +822,7 @@ def test_recall_gives_the_bytes_that_were_stored(store: Path, ending: str) -> No
     for words in ((handle,), (handle.removeprefix("~"),), (handle, "--session", session.id)):
         result = CliRunner().invoke(cli, ["recall", *words])
         assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, log.encode(), "")
+        assert json.loads(run("recall", *words, "--json")) == log
     run("session", "purge", session.id, "--yes")
     assert "gone for good" in refused("recall", handle)
 
@@ -880,7 +881,8 @@ def test_what_was_cut_is_found_by_what_it_says(store: Path) -> None:
     )
     assert "The \x1b[1mheddle\x1b[0m, they say, has \x1b[1m4711\x1b[0m eyes." in shown
     for words in ((hit["handle"],), (hit["handle"], "--session", name)):
-        assert json.loads(run("recall", *words)) == {
+        assert run("recall", *words) == f"## user\n\n{hit['text']}\n\n"
+        assert json.loads(run("recall", *words, "--json")) == {
             "role": "user",
             "parts": [{"type": "text", "text": hit["text"]}],
         }
@@ -906,7 +908,6 @@ def test_what_was_cut_is_found_by_what_it_says(store: Path) -> None:
         (("--search", " ", "--session", "{name}"), "a search needs words to look for"),
         (("--search", "…", "--session", "{name}"), "there are no words in '…'"),
         (("~abc", "--limit", "3"), "--limit works only with --search"),
-        (("~abc", "--json"), "--json works only with --search"),
     ],
 )
 def test_what_recall_cannot_do_is_told_in_one_line(words: tuple[str, ...], line: str) -> None:
@@ -1125,7 +1126,7 @@ def test_the_commands_work_on_postgresql(monkeypatch: pytest.MonkeyPatch, tmp_pa
             if item["action"] in ("dropped", "covered")
         ]
         assert (
-            len(run("recall", gap["handles"][0]).splitlines())
+            len(run("recall", gap["handles"][0], "--json").splitlines())
             == told("explain", "--session", name, "--window", 2000)["dropped"]
         )
         fork = run(

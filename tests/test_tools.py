@@ -171,23 +171,33 @@ def test_a_part_ends_with_a_line_where_it_can(session: Session) -> None:
 
 
 def test_a_model_reads_messages_as_text_and_people_get_them_exactly(session: Session) -> None:
-    made = ToolCall("c1", "bash", '{"command":"ls -l"}')
+    made = ToolCall("c1", "bash", '{"command":"ls -l \\"a b\\"","timeout":5}')
+    edits = (
+        '{"path":"a.py","edits":[{"old":"if a:\\n\\treturn \\"ü\\"","new":""}],'
+        '"lines":["one","two\\nthree"],"tags":["x"],"env":{}}'
+    )
     said = (
         Message("user", (Text('say "hello"\nin two lines'),)),
         Message("assistant", (Text("I look."), made)),
-        Message("tool", (ToolResult("c1", (Text("a.py\nb.py"),)),)),
+        Message("tool", (ToolResult("c1", (Text("    a.py\nb.py"),)),)),
+        Message("assistant", (ToolCall("c2", "edit", edits), ToolCall("c3", "run", "not JSON"))),
+        Message("tool", (ToolResult("c2", (Text("no such text"),), error=True, name="edit"),)),
     )
     nodes = session.append(*said, "and now?")
     handle = "~aaaaaaaaaaaa"
     session._store.views.keep(
-        session.row, [(handle, HandleTarget(nodes=((nodes[0].id, nodes[2].id),)))], 1
+        session.row, [(handle, HandleTarget(nodes=((nodes[0].id, nodes[4].id),)))], 1
     )
     assert done(session, "recall", {"handle": handle}) == (
         '## user\n\nsay "hello"\nin two lines\n\n'
-        '## assistant\n\nI look.\n\n→ bash({"command":"ls -l"})\n\n'
-        "## tool\n\n← a.py\nb.py\n\n"
+        '## assistant\n\nI look.\n\n→ bash\ncommand: ls -l "a b"\ntimeout: 5\n\n'
+        "## tool\n\n← result\n    a.py\nb.py\n\n"
+        '## assistant\n\n→ edit\npath: a.py\nedits[0].old:\nif a:\n\treturn "ü"\nedits[0].new: \n'
+        'lines[0]: one\nlines[1]:\ntwo\nthree\ntags: ["x"]\nenv: {}\n\n→ run\nnot JSON\n\n'
+        "## tool\n\n✗ edit\nno such text\n\n"
     )
     assert session.recall(handle) == session.recall_shown(handle)[0] == to_lines(said)
+    assert session.recall(handle, plain=True) == done(session, "recall", {"handle": handle})
 
 
 def test_a_call_that_is_used_twice_has_one_result(session: Session) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import (
     Conversation,
     Media,
@@ -61,8 +62,9 @@ def render_messages(messages: Iterable[Message], losses: list[Loss]) -> Iterator
 
 
 def to_plain_text(messages: Iterable[Message]) -> str:
-    """Messages as a text to read: each under the role that speaks, calls and results on lines of
-    their own.
+    """Messages as a text to read: each under the role that speaks, with the words as they were.
+
+    Texts in the arguments of calls are not escaped, so that they can be copied.
     """
     return "".join(f"{text}\n\n" for text in render_messages(messages, []))
 
@@ -77,11 +79,11 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> str:
             losses.append(Loss(place, "encrypted reasoning"))
             return ""
         case ToolCall():
-            return f"→ {part.name}({part.arguments})"
+            return "\n".join((f"→ {part.name}", *_render_arguments(part)))
         case ToolResult():
-            mark = "✗" if part.error else "←"
-            text = "\n\n".join(_render_part(inner, place, losses) for inner in part.parts)
-            return f"{mark} {part.name + ': ' if part.name else ''}{text}"
+            title = f"{'✗' if part.error else '←'} {part.name or 'result'}"
+            texts = [_render_part(inner, place, losses) for inner in part.parts]
+            return f"{title}\n" + "\n\n".join(texts)
         case Media(source="text"):
             return part.value
         case Opaque() if words := transcript(part, place, losses):
@@ -89,6 +91,44 @@ def _render_part(part: Part, place: str, losses: list[Loss]) -> str:
         case Media() | Opaque():
             losses.append(Loss(place, f"{placeholder(part)}; a placeholder replaces it"))
             return placeholder(part)
+
+
+def _render_arguments(call: ToolCall) -> list[str]:
+    """The arguments of a call, one in each line; a text of several lines comes after its name."""
+    if call.kind != "function":
+        return [call.arguments]
+    try:
+        given = from_json(call.arguments)
+    except ValueError:
+        return [call.arguments]
+    if not isinstance(given, dict):
+        return [call.arguments]
+    return [_render_argument(name, value) for name, value in _leaves(given)]
+
+
+def _render_argument(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        return f"{name}: {to_json(value)}"
+    if "\n" in value:
+        return f"{name}:\n{value}"
+    return f"{name}: {value}"
+
+
+def _leaves(given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each value that holds no others, with the way to it, as `edits[0].old_text`."""
+    waiting = list(reversed(given.items()))
+    while waiting:  # a stack and not a call for each: arguments may be nested deeply
+        name, value = waiting.pop()
+        if value and isinstance(value, dict):
+            waiting += reversed([(f"{name}.{key}", inner) for key, inner in value.items()])
+        elif isinstance(value, list) and any(map(_takes_lines, value)):
+            waiting += reversed([(f"{name}[{n}]", inner) for n, inner in enumerate(value)])
+        else:
+            yield name, value
+
+
+def _takes_lines(value: Any) -> bool:
+    return isinstance(value, dict | list) or (isinstance(value, str) and "\n" in value)
 
 
 def check(wire: Any) -> list[Finding]:

@@ -591,8 +591,8 @@ class _Hand:
 
     def _recall_text(self, handle: str) -> str:
         if self._agent.kind != "model":
-            return self._session.recall(handle)
-        return self._session.recall_shown(handle)[0]
+            return self._session.recall(handle, plain=True)
+        return self._session.recall_shown(handle, plain=True)[0]
 
     def _memory(self) -> AgentMemory:
         return memory_of(self._store, self._session.row.key)

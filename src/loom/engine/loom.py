@@ -15,10 +15,12 @@ from msgspec.structs import replace
 
 from loom.conversation.agents import Agent
 from loom.conversation.checked import check_flag, checks_arguments, refuse_unknown, show_options
+from loom.conversation.handles import to_lines
 from loom.conversation.message import Message, Tool
 from loom.conversation.names import check_name
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.conversation.tree import Preferences, Tree, TreeHead
+from loom.dialects.document import to_plain_text
 from loom.engine.answers import AnswerOutcome
 from loom.engine.commands import carry_out
 from loom.engine.inputs import parse_head, parse_messages
@@ -287,9 +289,13 @@ class Loom(Workspace):
         self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
     @checks_arguments
-    def recall(self, handle: str) -> str:
-        """Get back what was left out under this handle, in any session in scope."""
-        return self.store.views.recall_any(self.scope, handle)
+    def recall(self, handle: str, *, plain: bool = False) -> str:
+        """Get back what was left out under this handle, in any session in scope.
+
+        With `plain`, messages are a text to read, and not JSON lines.
+        """
+        write = to_plain_text if plain else to_lines
+        return self.store.views.recall_any(self.scope, handle, write)
 
     @checks_arguments
     def export(

@@ -1120,14 +1120,15 @@ class Session:
         )
 
     @checks_arguments
-    def recall(self, handle: str) -> str:
+    def recall(self, handle: str, *, plain: bool = False) -> str:
         """Get back what was left out under this handle: the text of a part, or messages as JSON
-        lines.
+        lines. With `plain`, messages are a text to read: the role, then the words as they were.
 
         This is for people: it includes what was excluded or pruned since then. Models use the tool
         `recall`, which does not.
         """
-        return self._store.views.recall(self.row, self.path, handle)
+        write = to_plain_text if plain else to_lines
+        return self._store.views.recall(self.row, self.path, handle, write)
 
     @checks_arguments
     def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]:

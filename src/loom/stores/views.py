@@ -214,14 +214,19 @@ class Views:
             check_free(writer, row.tree.key, dict(handles))
             put_handles(writer, row, dict(handles), now)
 
-    def recall(self, row: SessionRow, path: Path, handle: str) -> str:
+    def recall(
+        self,
+        row: SessionRow,
+        path: Path,
+        handle: str,
+        write: Callable[[list[Message]], str] = to_lines,
+    ) -> str:
         """What was cut under this handle in this session, or on a path that it stands on or stood
-        on in its last request.
+        on in its last request. `write` makes a text of messages.
         """
         with self._database.read() as reader:
-            return _resolve(
-                reader, row.tree.key, handle, self._in_scope(reader, row, path.end, handle)
-            )
+            kept = self._in_scope(reader, row, path.end, handle)
+            return _resolve(reader, row.tree.key, handle, kept, write=write)
 
     def recall_shown(
         self,
@@ -262,8 +267,12 @@ class Views:
             else _unknown(handle, f"session {row.id}")
         )
 
-    def recall_any(self, scope: Scope, handle: str) -> str:
-        """What was cut under this handle in any session in scope, or on the path of one."""
+    def recall_any(
+        self, scope: Scope, handle: str, write: Callable[[list[Message]], str] = to_lines
+    ) -> str:
+        """What was cut under this handle in any session in scope, or on the path of one. `write`
+        makes a text of messages.
+        """
         with self._database.read() as reader:
             rows = reader.all(_ANYWHERE, scope.tenant, scope.project, handle)
             found = {
@@ -279,7 +288,7 @@ class Views:
                 for tree, _ in found
             }
             said = {
-                _resolve(reader, tree, handle, _only(reader, tree, handle, several))
+                _resolve(reader, tree, handle, _only(reader, tree, handle, several), write=write)
                 for tree, several in texts.items()
                 if several
             }

@@ -9,6 +9,7 @@ from loom.cli.terminal import COLOURS, clean, dim, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
 from loom.engine.search import DEFAULT_HITS, Hit, matches
+from loom.engine.sessions import Session
 from loom.errors import ChoiceError, shorten
 
 
@@ -28,7 +29,13 @@ from loom.errors import ChoiceError, shorten
     metavar="N",
     help=f"With --search, show at most N messages (default: {DEFAULT_HITS}).",
 )
-@click.option("--json", "as_json", is_flag=True, help="With --search, print a JSON list.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the exact form: messages as JSON lines, a text as a JSON string. With --search, "
+    "print a JSON list.",
+)
 @in_store(agent=READS_AS_AGENT)
 def recall(
     loom: Loom,
@@ -42,7 +49,8 @@ def recall(
 
     A HANDLE is the name in a marker, such as ~q7zx3wk5vj2p. You may omit the ~, because some shells
     expand it.
-    A shortened text is printed as it was. Messages are printed as JSON, one in each line.
+    A shortened text is printed as it was. Messages are printed as text: the role of each, then its
+    words as they were.
 
     With --session and --search, find handles by the text of the messages.
     Each result shows the handle, the position in the session, the role and a passage.
@@ -55,19 +63,25 @@ def recall(
         _print(loom.session(name).search(query, limit or DEFAULT_HITS), query, as_json)
     elif handle is None:
         raise ChoiceError("give a HANDLE or --search TEXT")
-    elif limit is not None or as_json:
-        option = "--json" if as_json else "--limit"
-        raise ChoiceError(f"{option} works only with --search; omit it to recall a HANDLE")
+    elif limit is not None:
+        raise ChoiceError("--limit works only with --search; omit it to recall a HANDLE")
     else:
-        _recall(loom, f"~{handle.removeprefix('~')}", name)
+        owner = loom if name is None else loom.session(name)
+        text = _recall(owner, f"~{handle.removeprefix('~')}", as_json)
+        # In bytes: no line end is translated, and half a character that a program left is written
+        # as it was.
+        sys.stdout.buffer.write(text.encode(errors="surrogatepass"))
 
 
-def _recall(loom: Loom, handle: str, session: str | None) -> None:
-    """Write what a handle stands for, in bytes: no line end is translated, and half a character
-    that a program left is written as it was.
-    """
-    owner = loom if session is None else loom.session(session)
-    sys.stdout.buffer.write(owner.recall(handle).encode(errors="surrogatepass"))
+def _recall(owner: Loom | Session, handle: str, as_json: bool) -> str:
+    """What a handle stands for, to read or exactly."""
+    plain = owner.recall(handle, plain=True)
+    if not as_json:
+        return plain
+    exact = owner.recall(handle)
+    if exact == plain:  # a text, which has one form
+        return f"{to_json(exact)}\n"
+    return exact
 
 
 def _print(hits: list[Hit], query: str, as_json: bool) -> None:
