@@ -40,7 +40,7 @@ VAGUE_WORDS = frozenset(
     written""".split()  # noqa: SIM905
 )
 # values of the domain, and an error
-EXCUSED_NAMES = frozenset({"Carried", "Diverged", "Thought", "Unfinished", "ends"})
+EXCUSED_NAMES = frozenset({"Carried", "Diverged", "Thought", "Unfinished", "embed", "ends"})
 
 
 class Place(NamedTuple):

@@ -25,8 +25,9 @@ from loom import (
 )
 from loom.conversation.handles import to_lines
 from loom.conversation.words import find_words
-from loom.engine.search import MAX_QUERY_CHARS, PASSAGE_CHARS, Hit, matches, search, shown_in
+from loom.engine.search import MAX_QUERY_CHARS, PASSAGE_CHARS, matches, search, shown_in
 from loom.errors import ChoiceError
+from loom.recall.hits import Hit
 from loom.stores.health.doctor import examine
 from loom.stores.tree.overlay import Overlay
 from tests.shared import examples

@@ -35,11 +35,11 @@ from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, WireRule
 from loom.engine.answers import AnswerOutcome
 from loom.engine.loom import OpenOptions
 from loom.engine.options import PrepareOptions, TreePrepareOptions
-from loom.engine.search import Hit
 from loom.engine.sessions import ResumePoint
 from loom.engine.trees import Step
 from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
+from loom.recall.hits import Hit, Neighbour
 from loom.stores import (
     Aside,
     EdgeMark,
@@ -91,6 +91,7 @@ __all__ = [
     "Map",
     "Mark",
     "Marks",
+    "Neighbour",
     "Opaque",
     "OpenOptions",
     "Origin",

@@ -1,12 +1,75 @@
-"""The words of a text, in any script."""
+"""The words of a text, in any script: one splitter for the search, the ladder and the map.
+
+A term is what a word is compared by: in lower case, an English word without its ending. Where no
+spaces part words, terms are pairs of characters.
+"""
 
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
+from unicodedata import normalize
 
+from loom.conversation.stems import stem
+
+MAX_TERM_CHARS = 64  # of a longer run of letters and digits, only the beginning counts
+_CACHED_WORDS = 1 << 16
 _WORD = re.compile(r"\w+")
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
 )
+_HUMPS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+def split_terms(text: str) -> list[str]:
+    """The terms of a text in order.
+
+    A name of several words (`parse_turn`, `parseTurn`, `utf8`) is one term, and so are its words.
+    """
+    terms: list[str] = []
+    for run in _WORD.findall(text):
+        terms += terms_of_run(run)
+    return terms
+
+
+def find_term_spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """The terms of a text in order, each with the run of characters that it comes from: where that
+    begins and ends.
+    """
+    for match in _WORD.finditer(text):
+        for term in terms_of_run(match[0]):
+            yield match.start(), match.end(), term
+
+
+@lru_cache(maxsize=_CACHED_WORDS)
+def terms_of_run(run: str) -> tuple[str, ...]:
+    """The terms of a run of letters and digits."""
+    run = run[:MAX_TERM_CHARS]
+    if run.isascii():
+        low = run.lower()
+        if low.isalpha() and (run == low or run[1:] == low[1:] or run.isupper()):
+            return (stem(low),)
+        words = _HUMPS.findall(run)
+        if len(words) < 2:
+            return tuple(stem(word.lower()) for word in words) or (low,)
+        return (low, *(stem(word.lower()) for word in words))
+    return tuple(_wide_terms(normalize("NFKC", run).lower()))
+
+
+def _wide_terms(run: str) -> Iterator[str]:
+    """The terms of a run that is not English only."""
+    start = 0
+    for match in _UNSPACED.finditer(run):
+        if match.start() > start:
+            yield stem(run[start : match.start()])
+        stretch = match[0]
+        if len(stretch) == 1:
+            yield stretch
+        else:
+            yield from (a + b for a, b in pairwise(stretch))
+        start = match.end()
+    if start < len(run):
+        yield stem(run[start:])
 
 
 def find_words(text: str) -> frozenset[str]:

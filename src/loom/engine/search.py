@@ -24,6 +24,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from loom.conversation.words import find_words
 from loom.errors import ChoiceError, describe, shorten
+from loom.recall.hits import Hit
 from loom.stores import HandleTarget, Node, Overlay, SessionRow, Store, ViewRecord
 
 DEFAULT_HITS = 10  # hits, where nobody says how many
@@ -37,19 +38,6 @@ SATURATION, LENGTH = 1.2, 0.75
 EXACT_WEIGHT = 2.0  # what a name, a path, a number or a phrase counts for against a word
 # tools that repeat what stands elsewhere, and what that counts for
 ECHOES, ECHO_WEIGHT = ("recall", "search_context"), 0.1
-
-
-class Hit(Struct, frozen=True):
-    """A message that was cut: its handle, node and place on the path, who speaks, and the passage
-    that says most of it.
-    """
-
-    handle: str
-    node: str
-    place: int
-    role: str
-    score: float
-    text: str
 
 
 class _Query(Struct, frozen=True):
@@ -128,6 +116,10 @@ def search(
                 read.role,
                 score,
                 _passage(wanted, worth, read.message),
+                row.id,
+                read.created,
+                read.message,
+                tokens=read.tokens,
             )
         )
     store.views.keep(row, kept, now)

@@ -83,7 +83,7 @@ from loom.engine.pressure import (
 )
 from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
-from loom.engine.search import DEFAULT_HITS, Hit, search, shown_in
+from loom.engine.search import DEFAULT_HITS, search, shown_in
 from loom.engine.session_state import (
     SessionState,
     handoff_values,
@@ -118,6 +118,7 @@ from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
 from loom.providers.overflow import Overflow
+from loom.recall.hits import Hit
 from loom.stores import (
     Addition,
     Draft,

@@ -18,8 +18,9 @@ from loom.context import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
-from loom.engine.search import DEFAULT_HITS, ECHOES, Hit
+from loom.engine.search import DEFAULT_HITS, ECHOES
 from loom.errors import ChoiceError, shorten
+from loom.recall.hits import Hit
 
 RECALLED = ECHOES  # what these bring back is not cut again at once
 RECALL_TOKENS = 4000  # of what was recalled, in one result

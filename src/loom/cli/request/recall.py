@@ -8,9 +8,10 @@ from loom.cli.store.where import READS_AS_AGENT, in_store
 from loom.cli.terminal import COLOURS, clean, dim, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
-from loom.engine.search import DEFAULT_HITS, Hit, matches
+from loom.engine.search import DEFAULT_HITS, matches
 from loom.engine.sessions import Session
 from loom.errors import ChoiceError, shorten
+from loom.recall.hits import Hit
 
 
 @click.command()
