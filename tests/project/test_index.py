@@ -26,7 +26,7 @@ from loom.project.index import index_file, workers
 from loom.project.index.entries import Entry, entry_of, pack_entry, unpack_entry
 from loom.project.index.files import list_files
 from loom.project.index.index_file import MAKERS
-from loom.project.index.project_index import Index, open_index, recency
+from loom.project.index.project_index import ProjectIndex, open_index, recency
 from tests.shared import ROOT, examples
 
 # seconds before now that files of these tests were changed, so that nobody doubts when it was
@@ -88,13 +88,13 @@ def write(root: Path, path: str, text: str | bytes, *, ago: float = AGO) -> None
     os.utime(place, ns=(changed, changed))
 
 
-def updated(root: Path, cache: Path) -> Index:
+def updated(root: Path, cache: Path) -> ProjectIndex:
     index = open_index(root, cache)
     index.update()
     return index
 
 
-def is_right(index: Index) -> bool:
+def is_right(index: ProjectIndex) -> bool:
     """Whether it is what an index would be that was made now."""
     with tempfile.TemporaryDirectory() as folder:
         return list(index.entries.items()) == list(

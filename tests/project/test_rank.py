@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.project.index.entries import entry_of
-from loom.project.index.project_index import Index
+from loom.project.index.project_index import ProjectIndex
 from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
 from loom.project.rank.request import Frame, read_request
 from loom.project.rank.roles import role_of
@@ -188,22 +188,22 @@ SHOP = {
 }
 
 
-def indexed(root: Path, files: dict[str, str]) -> Index:
+def indexed(root: Path, files: dict[str, str]) -> ProjectIndex:
     for path, text in files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text.lstrip("\n"), encoding="utf-8")
-    index = Index(root)
+    index = ProjectIndex(root)
     index.update()
     return index
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> ProjectIndex:
     return indexed(tmp_path_factory.mktemp("shop"), SHOP)
 
 
-def best(index: Index, query: str, touched: tuple[str, ...] = ()) -> tuple[str, str]:
+def best(index: ProjectIndex, query: str, touched: tuple[str, ...] = ()) -> tuple[str, str]:
     """The first file for a request, and the first definition in it."""
     first = rank_files(index, MapRequest(query=query, touched=touched))[0]
     return first.path, first.definitions[0].path if first.definitions else ""
@@ -231,7 +231,7 @@ def best(index: Index, query: str, touched: tuple[str, ...] = ()) -> tuple[str, 
     ],
 )
 def test_what_a_request_is_about_comes_first(
-    shop: Index, query: str, path: str, definition: str
+    shop: ProjectIndex, query: str, path: str, definition: str
 ) -> None:
     assert best(shop, query) == (path, definition)
 
@@ -268,12 +268,12 @@ def test_what_a_request_is_about_comes_first(
     ],
 )
 def test_a_frame_of_a_trace_names_the_definition_at_its_line(
-    shop: Index, trace: str, path: str, definition: str
+    shop: ProjectIndex, trace: str, path: str, definition: str
 ) -> None:
     assert best(shop, f"It broke:\n```\n{trace}\n```\n") == (path, definition)
 
 
-def test_frames_of_the_project_come_before_those_of_others(shop: Index) -> None:
+def test_frames_of_the_project_come_before_those_of_others(shop: ProjectIndex) -> None:
     trace = (
         'File "/usr/lib/python3/web/session.py", line 3, in open\nFile "/home/me/shop/money.py", '
         "line 6, in exchange_rate\n"
@@ -281,7 +281,7 @@ def test_frames_of_the_project_come_before_those_of_others(shop: Index) -> None:
     assert best(shop, f"Crash\n```\n{trace}```") == ("shop/money.py", "exchange_rate")
 
 
-def test_tests_documents_and_foreign_code_come_behind_the_source(shop: Index) -> None:
+def test_tests_documents_and_foreign_code_come_behind_the_source(shop: ProjectIndex) -> None:
     order = [
         one.path
         for one in rank_files(shop, MapRequest(query="the total price of a cart with no items"))
@@ -304,7 +304,7 @@ def test_tests_documents_and_foreign_code_come_behind_the_source(shop: Index) ->
     ],
 )
 def test_what_is_asked_for_expressly_is_not_weighed_down(
-    shop: Index, query: str, path: str
+    shop: ProjectIndex, query: str, path: str
 ) -> None:
     places = [one.path for one in rank_files(shop, MapRequest(query=query))]
     otherwise = [
@@ -313,12 +313,12 @@ def test_what_is_asked_for_expressly_is_not_weighed_down(
     assert places.index(path) <= min(1, otherwise.index(path))
 
 
-def test_who_calls_what_is_named_comes_before_the_rest(shop: Index) -> None:
+def test_who_calls_what_is_named_comes_before_the_rest(shop: ProjectIndex) -> None:
     order = [one.path for one in rank_files(shop, MapRequest(query="total_price"))]
     assert order.index("shop/orders.py") < order.index("shop/reports.py")
 
 
-def test_what_the_conversation_touched_comes_forward(shop: Index) -> None:
+def test_what_the_conversation_touched_comes_forward(shop: ProjectIndex) -> None:
     asked = "and what about the name of it?"
     assert best(shop, asked, touched=("shop/cart.py", "store/db.go"))[0] == "store/db.go"
     assert best(shop, "", touched=("shop/cart.py", "Ledger.post_entry")) == (
@@ -353,7 +353,7 @@ def test_without_a_request_what_others_use_comes_first(tmp_path: Path) -> None:
     assert found[-1].path == "tests/test_kernel.py"
 
 
-def test_a_request_that_says_nothing_here_is_as_none(shop: Index) -> None:
+def test_a_request_that_says_nothing_here_is_as_none(shop: ProjectIndex) -> None:
     alone = rank_files(shop, MapRequest())
     assert rank_files(shop, MapRequest(query="zzz qqq xxx")) == alone
     assert rank_files(shop, MapRequest(query="  \n ")) == alone
@@ -380,7 +380,7 @@ def test_behind_what_answers_comes_what_matters_most(tmp_path: Path) -> None:
 
 
 def test_a_vague_request_does_not_call_everything_relevant(tmp_path: Path) -> None:
-    index = Index(tmp_path)
+    index = ProjectIndex(tmp_path)
     texts = {
         f"app/part{n:03}.py": (
             f"def {'handle_request' if n < 80 else 'other'}_{n}(x):\n    return x\n"
@@ -433,10 +433,10 @@ def test_tests_inside_a_source_file_come_behind(tmp_path: Path) -> None:
 
 def test_an_empty_project_has_nothing(tmp_path: Path) -> None:
     assert rank_files(indexed(tmp_path, {}), MapRequest(query="anything")) == []
-    assert rank_files(Index(tmp_path), MapRequest()) == []
+    assert rank_files(ProjectIndex(tmp_path), MapRequest()) == []
 
 
-def test_shares_are_chances_and_labels_follow_them(shop: Index) -> None:
+def test_shares_are_chances_and_labels_follow_them(shop: ProjectIndex) -> None:
     found = rank_files(shop, MapRequest(query="total_price of the cart"))
     assert sum(one.score for one in found) == pytest.approx(1, abs=1e-6)
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -458,11 +458,12 @@ def test_files_alike_go_by_path(tmp_path: Path) -> None:
     ]
 
 
-def test_the_order_does_not_depend_on_the_process(shop: Index) -> None:
+def test_the_order_does_not_depend_on_the_process(shop: ProjectIndex) -> None:
     program = (
-        "import sys; from pathlib import Path; from loom.project.index.project_index import Index\n"
+        "import sys; from pathlib import Path\n"
+        "from loom.project.index.project_index import ProjectIndex\n"
         "from loom.project.rank.ranking import MapRequest, rank_files\n"
-        "index = Index(Path(sys.argv[1])); index.update(); print(rank_files(index, "
+        "index = ProjectIndex(Path(sys.argv[1])); index.update(); print(rank_files(index, "
         "MapRequest(query=sys.argv[2])))"
     )
     query = "the total price of a cart and its orders, reports, pages, sessions and mail"
@@ -486,7 +487,7 @@ def test_after_a_change_it_is_as_if_all_were_new(tmp_path: Path) -> None:
     )
     (tmp_path / "lib" / "mailer.rb").unlink()
     index.update()
-    fresh = Index(tmp_path)
+    fresh = ProjectIndex(tmp_path)
     fresh.update()
     for query in ("refund the total price", ""):
         assert rank_files(index, MapRequest(query=query)) == rank_files(
@@ -523,7 +524,7 @@ def test_requests_at_the_same_time_while_files_change(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not failed
-    fresh = Index(tmp_path)
+    fresh = ProjectIndex(tmp_path)
     fresh.update()
     for query in queries:
         assert rank_files(index, MapRequest(query=query)) == rank_files(
@@ -627,7 +628,7 @@ TOKENS = st.sampled_from(
     st.lists(TOKENS | st.text(max_size=12), max_size=20), st.lists(st.text(max_size=12), max_size=3)
 )
 def test_any_request_ranks_every_file_once(
-    shop: Index, query: list[str], touched: list[str]
+    shop: ProjectIndex, query: list[str], touched: list[str]
 ) -> None:
     found = rank_files(shop, MapRequest(query=" ".join(query), touched=tuple(touched)))
     assert sorted(one.path for one in found) == sorted(shop.entries)
@@ -640,7 +641,7 @@ def test_any_request_ranks_every_file_once(
 
 def test_a_generated_file_comes_behind(tmp_path: Path) -> None:
     text = "def parse_query(text):\n    return text\n"
-    index = Index(tmp_path)
+    index = ProjectIndex(tmp_path)
     index.entries = {
         "made.py": entry_of("made.py", f"# Code generated by a tool. DO NOT EDIT.\n{text}"),
         "z.py": entry_of("z.py", text),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loom.budget.tokenizers import tokenizer
 from loom.project.draw.render import HEADER, MAX_SIGNATURE_CHARS, Map, ShownFile, render_map
-from loom.project.index.project_index import Index
+from loom.project.index.project_index import ProjectIndex
 from loom.project.parse.symbols import Definition, Kind
 from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
 from tests.shared import examples
@@ -123,7 +123,7 @@ def test_the_map_of_a_small_project(tmp_path: Path) -> None:
     for path, text in texts.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text.lstrip("\n"), encoding="utf-8")
-    index = Index(tmp_path)
+    index = ProjectIndex(tmp_path)
     index.update()
     found = rank_files(index, MapRequest(query="most_common counts words of the counter wrong"))
     for tokens, golden in GOLDENS.items():

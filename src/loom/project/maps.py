@@ -22,7 +22,7 @@ from loom.project.draw.render import Count, Map, printable, render_map
 from loom.project.draw.seed_map import seed_map
 from loom.project.draw.source import packed_map
 from loom.project.index.entries import Entry
-from loom.project.index.project_index import Index, Progress, newest_commit, open_index
+from loom.project.index.project_index import Progress, ProjectIndex, newest_commit, open_index
 from loom.project.parse.grammars import HAS_GRAMMARS, NO_GRAMMARS
 from loom.project.parse.symbols import Definition
 from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
@@ -181,7 +181,7 @@ def _not_shown(
 class _Project:
     """A project's index, and what was asked of it as it stands."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: ProjectIndex) -> None:
         self.index = index
         self._looking = Lock()
         self._state: tuple[int, str] | None = None
@@ -300,7 +300,7 @@ def notes(root: "str | PathLike[str]", cache: Path | None = None) -> tuple[str, 
     return _notes_of(_open_project(root, cache).index)
 
 
-def _notes_of(index: Index) -> tuple[str, ...]:
+def _notes_of(index: ProjectIndex) -> tuple[str, ...]:
     if HAS_GRAMMARS:
         return index.notes
     return (*index.notes, NO_GRAMMARS)

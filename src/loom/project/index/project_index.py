@@ -37,7 +37,7 @@ _GIT_SECONDS = 2.0
 Progress = Callable[[int, int], None]
 
 
-def open_index(root: Path, cache: Path | None = None) -> "Index":
+def open_index(root: Path, cache: Path | None = None) -> "ProjectIndex":
     """The index of the project in a folder, as it was kept; `update` brings it up to date.
 
     It is kept in a file of its own in the folder `cache`, or in that of the user's caches; never
@@ -49,7 +49,7 @@ def open_index(root: Path, cache: Path | None = None) -> "Index":
     try:
         folder = Path(os.path.realpath(cache or cache_folder() / "loom" / "maps"))
     except RuntimeError as error:  # nobody knows where this user is at home
-        return Index(
+        return ProjectIndex(
             root,
             notes=(
                 f"the index is only in memory: {error}; name a folder for caches in XDG_CACHE_HOME",
@@ -60,12 +60,12 @@ def open_index(root: Path, cache: Path | None = None) -> "Index":
             f"the index is only in memory: {folder} is inside the project; name another folder "
             "for caches in XDG_CACHE_HOME"
         )
-        return Index(root, notes=(said,))
+        return ProjectIndex(root, notes=(said,))
     name = blake2b(os.fsencode(root), digest_size=16).hexdigest()
-    return Index(root, IndexFile(folder / f"{name}.db", root))
+    return ProjectIndex(root, IndexFile(folder / f"{name}.db", root))
 
 
-class Index:
+class ProjectIndex:
     """What is known of a project's files, by path, in the order of paths.
 
     `entries` is never changed, but replaced by an update that finds something new; `version` then

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 
 from loom.project.index.entries import Entry
-from loom.project.index.project_index import Index
+from loom.project.index.project_index import ProjectIndex
 from loom.project.parse.symbols import Definition
 from loom.project.parse.terms import terms_in, terms_of
 from loom.project.rank.graph import Graph
@@ -146,7 +146,7 @@ class Lookup:
         return most, sorted(path for path, parts in common.items() if parts == most)
 
 
-_indexes: WeakKeyDictionary[Index, Lookup] = WeakKeyDictionary()
+_indexes: WeakKeyDictionary[ProjectIndex, Lookup] = WeakKeyDictionary()
 _looking = Lock()
 
 
@@ -159,7 +159,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def lookup_of(index: Index) -> Lookup:
+def lookup_of(index: ProjectIndex) -> Lookup:
     with _looking:
         known = _indexes.get(index)
         if known is None or known.entries is not index.entries:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from loom.project.index.files import read_text
-from loom.project.index.project_index import Index, recency
+from loom.project.index.project_index import ProjectIndex, recency
 from loom.project.parse.symbols import Definition
 from loom.project.rank.lookup import File, Lookup, Place, lookup_of, plain
 from loom.project.rank.request import Frame, RequestClues, read_request
@@ -111,7 +111,7 @@ class RankedFile(Struct, frozen=True):
     shares: tuple[float, ...] = ()
 
 
-def rank_files(index: Index, asked: MapRequest) -> list[RankedFile]:
+def rank_files(index: ProjectIndex, asked: MapRequest) -> list[RankedFile]:
     """All files of an index, the best for a request first; without one, what matters most in the
     project.
     """
@@ -209,7 +209,7 @@ class _Search:
     """One request and what of the project answers to it."""
 
     def __init__(
-        self, index: Index, known: Lookup, request: RequestClues, touched: Sequence[str]
+        self, index: ProjectIndex, known: Lookup, request: RequestClues, touched: Sequence[str]
     ) -> None:
         self.root, self.known, self.request = index.root, known, request
         words = request.terms.keys()
