@@ -36,7 +36,7 @@ from loom.engine.answers import AnswerOutcome
 from loom.engine.loom import OpenOptions
 from loom.engine.options import PrepareOptions, TreePrepareOptions
 from loom.engine.sessions import ResumePoint
-from loom.engine.trees import Step
+from loom.engine.trees import SayOptions, Step
 from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
 from loom.recall.hits import Hit, Neighbour
@@ -108,6 +108,7 @@ __all__ = [
     "ResumePoint",
     "Returns",
     "Run",
+    "SayOptions",
     "SeenHistories",
     "SessionRow",
     "ShownFile",

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from loom.context import make_conversation
 from loom.conversation.message import Conversation, Message, Tool
+from loom.conversation.metadata import find_metadata, write_metadata
 from loom.conversation.names import flatten
 from loom.dialects.input import is_sdk_object, parse_given
 from loom.errors import ChoiceError, WireError, describe
@@ -35,12 +36,50 @@ def parse_messages(messages: object) -> list[Message]:
         raise WireError("messages", "values that JSON can express", str(error)) from None
 
 
-def parse_one_message(given: Given) -> Message:
-    """What a caller gives as one message."""
-    messages = parse_messages([given])
+def parse_with_metadata(
+    messages: Iterable[Given], metadata: object = None
+) -> tuple[list[Message], list[str]]:
+    """Messages as a caller gives them, and the metadata of each as it is stored.
+
+    `metadata` is one object for all of them, or a list with one for each.
+    """
+    bare, own = find_metadata(list(messages))
+    parsed = parse_messages(bare)
+    if any(own) and len(parsed) != len(bare):
+        raise ChoiceError(
+            f"{len(bare)} values are {len(parsed)} messages, so the key `metadata` of one is of no "
+            "single message; give the option `metadata`"
+        )
+    given = _metadata_of_each(metadata, len(parsed))
+    if not any(own):
+        own = [None] * len(parsed)
+    return parsed, [
+        write_metadata({**(first or {}), **(second or {})})
+        for first, second in zip(given, own, strict=True)
+    ]
+
+
+def _metadata_of_each(metadata: object, count: int) -> list[Any]:
+    if isinstance(metadata, list | tuple):
+        if len(metadata) != count:
+            raise ChoiceError(
+                f"metadata must be an object, or a list with one for each message: found "
+                f"{len(metadata)} for {count} messages"
+            )
+        given = list(metadata)
+    else:
+        given = [metadata] * count
+    for each in given:
+        write_metadata(each)
+    return given
+
+
+def parse_one_message(given: Given, metadata: object = None) -> tuple[Message, str]:
+    """What a caller gives as one message, and its metadata as it is stored."""
+    messages, beside = parse_with_metadata([given], metadata)
     if len(messages) != 1:
         raise ChoiceError(f"expected one message, found {len(messages)} in one; give each its own")
-    return messages[0]
+    return messages[0], beside[0]
 
 
 def _flatten_author(message: Message) -> Message:

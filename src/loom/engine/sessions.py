@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from os import PathLike
 from typing import Any, Literal, Self, TypeVar, Unpack
 
@@ -56,7 +57,7 @@ from loom.engine.answers import (
     take_out_commands,
 )
 from loom.engine.aware import addendum, headers_from
-from loom.engine.inputs import Given, parse_head, parse_messages, title_of
+from loom.engine.inputs import Given, parse_head, parse_with_metadata, title_of
 from loom.engine.options import (
     DEFAULT_POLICY,
     PrepareOptions,
@@ -248,7 +249,11 @@ class Session:
         return self._now(self._store.sessions.get(self._workspace.scope, self.row.id))
 
     def append(
-        self, *messages: Given, after: str | None = None, generation: str = ""
+        self,
+        *messages: Given,
+        after: str | None = None,
+        generation: str = "",
+        metadata: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
     ) -> list[Node]:
         """Append messages after the current node: all of them, or none.
 
@@ -257,14 +262,25 @@ class Session:
         after the same node are stored once, so a retry is safe. `generation` distinguishes
         identical answers.
 
+        `metadata` is what your program says of the messages: an object of JSON for all of them, or
+        a list with one for each. It is stored beside the messages, comes back with hits of
+        `search`, and is never sent to a provider. The key `metadata` of a message that is a mapping
+        means the same. What a stored message has already stays.
+
         System messages before the first message become system text. Later ones stay in their place.
         """
         behind = self.path.end
         if after is not None:
             behind = self._node(after) if after else None
-        nodes = self._append(parse_messages(messages), behind, check_name("generation", generation))
+        parsed, beside = parse_with_metadata(messages, metadata)
+        nodes = self._append(parsed, behind, check_name("generation", generation), metadata=beside)
         self.emit("appended", messages=len(nodes))
         return nodes
+
+    def metadata(self, node: str) -> dict[str, Any]:
+        """The metadata of a message; empty if it has none."""
+        found = self._node(node)
+        return self._store.sessions.metadata(self.row.tree, [found.seq]).get(found.seq, {})
 
     def _append(
         self,
@@ -273,17 +289,24 @@ class Session:
         generation: str,
         added: Addition | None = None,
         move: bool = True,
+        metadata: Sequence[str] = (),
     ) -> list[Node]:
         count = gate_counter(None).count_message
         drafts: list[Draft] = []
         asides: list[tuple[int, Message]] = []
-        for message in messages:
+        for message, beside in zip_longest(messages, metadata, fillvalue=""):
+            assert isinstance(message, Message)
             if message.role in SYSTEM_ROLES and (
                 (behind is None and not drafts) or self._is_text()
             ):
+                if beside:
+                    raise ChoiceError(
+                        "a system message that becomes system text has no metadata; give a list "
+                        "with one for each message, and None for this one"
+                    )
                 asides.append((len(drafts), message))
             else:
-                drafts.append(Draft(message, count(message), generation))
+                drafts.append(Draft(message, count(message), generation, beside))
         now, title = self._workspace.now(), title_of(messages)
         try:
             added = replace(added or Addition(), title=title, asides=asides)
@@ -598,7 +621,7 @@ class Session:
         return (
             end is not None
             and end.message is not None
-            and [end.message] == parse_messages([request])
+            and [end.message] == parse_with_metadata([request])[0]
         )
 
     def _prepare(self, options: Options, details: RequestDetails) -> Context:
@@ -1321,6 +1344,7 @@ class Session:
     aexport = async_lines(export)
     afork = async_form(fork)
     akeep_working = async_form(keep_working)
+    ametadata = async_form(metadata)
     apolicy = async_value(policy)
     apurge = async_form(purge)
     arecall = async_form(recall)

@@ -4,7 +4,7 @@ along a path.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +23,8 @@ from loom.conversation.checked import (
 )
 from loom.conversation.identity import node_id
 from loom.conversation.message import ROLES, Message, Role, Text
+from loom.conversation.metadata import KIND as METADATA
+from loom.conversation.metadata import write_metadata
 from loom.conversation.names import check_name, flatten
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import Preferences, Reference, TreeHead
@@ -52,6 +54,19 @@ from loom.stores import (
 )
 
 _T = TypeVar("_T")
+
+
+class SayOptions(TypedDict, total=False):
+    """The options of `LoomTree.say`."""
+
+    # Nodes that the message is made from, besides the one before it.
+    sources: Sequence[Reference]
+    # Distinguishes messages that are otherwise identical.
+    generation: str
+    # When the agent last looked: if others continued there since, `Conflict` is raised.
+    seen: int | None
+    # What your program says of the message: an object of JSON. No provider gets it.
+    metadata: Mapping[str, Any] | None
 
 
 def make_tree(workspace: Workspace, title: str, head: TreeHead, identity: str = "") -> "LoomTree":
@@ -240,6 +255,7 @@ class LoomTree:
         """Find a node by its id, or by the first characters of its id."""
         return self._store.trees.node(self.stored.row.key, name)
 
+    @show_options
     def say(
         self,
         what: Given,
@@ -247,26 +263,29 @@ class LoomTree:
         after: str | None = None,
         agent: str | None = None,
         role: Role | None = None,
-        sources: Sequence[Reference] = (),
-        generation: str = "",
-        seen: int | None = None,
+        **options: Unpack[SayOptions],
     ) -> Node:
         """Write a message after a node ("": as a new root; default: the agent's current node), and
         make it the current node.
 
         Other agents at the same node move along. The draft of the agent becomes a node first.
-        `seen` is when the agent last looked: if others continued there since, `Conflict` is raised.
         """
+        refuse_unknown("say", options, SayOptions)
+        seen = options.get("seen")
         if seen is not None:
             check_number("when the agent last looked", seen)
-        check_name("generation", generation)
-        said = what if isinstance(what, str) else parse_one_message(what)
+        generation = check_name("generation", options.get("generation", ""))
+        said, metadata = what, write_metadata(options.get("metadata"))
+        if not isinstance(what, str):
+            said, metadata = parse_one_message(what, options.get("metadata"))
         if role is not None:
             role = choose("a role", role, ROLES)
+        sources = options.get("sources", ())
+        beside = []
         if sources != ():
-            beside = [("sources", to_json(self._checked_sources(sources)))]
-        else:
-            beside = []
+            beside.append(("sources", to_json(self._checked_sources(sources))))
+        if metadata:
+            beside.append((METADATA, metadata))
         named = self.node(after) if after else None
         self._check_live(named)
         session = self.session(agent)
@@ -698,7 +717,7 @@ class LoomTree:
     def _message(self, what: Given, session: Session, role: Role | None) -> Message:
         whose = session.row.agent
         if not isinstance(what, str):
-            message = parse_one_message(what)
+            message, _ = parse_one_message(what)
             if message.author or not whose:
                 return message
             return replace(message, author=whose)

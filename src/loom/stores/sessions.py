@@ -4,20 +4,30 @@ crosses it.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Conversation, Message, check_carried
+from loom.conversation.metadata import KIND as METADATA
+from loom.conversation.metadata import read_metadata
 from loom.conversation.names import check_name, plain_name
 from loom.conversation.system_messages import kind_of
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores.health.purge import held_by, take_words
 from loom.stores.sql.database import Database, Reader, Row, Writer
-from loom.stores.sql.stored import damage_error, is_garbled, read_each, read_rows, read_stored
+from loom.stores.sql.stored import (
+    UNREADABLE,
+    damage_error,
+    is_garbled,
+    name_unreadable,
+    read_each,
+    read_rows,
+    read_stored,
+)
 from loom.stores.tree import nodes
 from loom.stores.tree.nodes import Draft, TreeRow
 from loom.stores.tree.path import Node, Path, ancestor, is_on_path, meeting
@@ -433,6 +443,7 @@ class Sessions:
                 if is_retry and self._is_passed(
                     writer, row.tree.key, held, made[-1] if made else after
                 ):
+                    write_metadata_of(writer, row, made, drafts, now)
                     return by_key(writer, row.key), made
                 raise conflict(writer, row, after, held)
             system += tuple(aside for aside in fresh if aside not in system)
@@ -457,6 +468,7 @@ class Sessions:
             )
             if made and move and found[0][-1]:
                 bring_along(writer, row.tree.key, row.key, [held], end)
+            write_metadata_of(writer, row, made, drafts, now)
             if made:
                 write_beside(writer, row, made[-1].seq, added.records, now)
             return _to_row(found[0], row.tree), made
@@ -554,6 +566,11 @@ class Sessions:
                 kind,
             )
             return [data for (data,) in found]
+
+    def metadata(self, tree: TreeRow, seqs: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The metadata of nodes of a tree, by their keys. Nodes without any are left out."""
+        with self._database.read() as reader:
+            return metadata_of(reader, tree.key, seqs)
 
     def recognise(
         self, scope: Scope, messages: Sequence[Message]
@@ -795,6 +812,35 @@ def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> 
     return reader.first_row(sql, row.tree.key, node.seq, name) is not None
 
 
+def metadata_of(reader: Reader, tree: int, seqs: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """The metadata of nodes, by their keys. What is damaged is named and left out."""
+    found: dict[int, dict[str, Any]] = {}
+    for seq, data in read_rows(reader, _METADATA, tree, str(list(seqs)), METADATA):
+        try:
+            found[seq] = read_metadata(data)
+        except UNREADABLE:
+            name_unreadable(f"the metadata of node {seq}")
+    return found
+
+
+_METADATA = """SELECT r.node, r.data FROM records r
+    WHERE r.tree = $1 AND r.node IN {each_int:2} AND r.kind = $3 AND r.name = ''
+    AND r.data IS NOT NULL"""
+
+
+def write_metadata_of(
+    writer: Writer, row: SessionRow, made: Sequence[Node], drafts: Sequence[Draft], now: int
+) -> None:
+    """Write the metadata of messages beside their nodes. What a node has already stays."""
+    pairs = zip(made, drafts, strict=True)
+    _write_records(
+        writer,
+        row,
+        [(node.seq, METADATA, "", draft.metadata) for node, draft in pairs if draft.metadata],
+        now,
+    )
+
+
 def write_beside(
     writer: Writer,
     row: SessionRow,
@@ -804,9 +850,20 @@ def write_beside(
     name: str = "",
 ) -> None:
     """Write the records of a node, by kind."""
+    _write_records(writer, row, [(node, kind, name, data) for kind, data in records], now)
+
+
+def _write_records(
+    writer: Writer, row: SessionRow, records: Sequence[tuple[int, str, str, str]], now: int
+) -> None:
+    if not records:
+        return
     writer.run_many(
         """INSERT INTO records (tree, node, kind, name, session, author, data, created)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
             ON CONFLICT (tree, node, kind, name) DO NOTHING""",
-        [(row.tree.key, node, kind, name, row.key, row.agent, data, now) for kind, data in records],
+        [
+            (row.tree.key, node, kind, name, row.key, row.agent, data, now)
+            for node, kind, name, data in records
+        ],
     )

@@ -10,6 +10,8 @@ from math import isclose
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import mint, texts_of
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
+from loom.conversation.metadata import KIND as METADATA
+from loom.conversation.metadata import read_metadata
 from loom.stores.sessions import Usage
 from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import UNREADABLE, decode_stored, read_rows
@@ -26,7 +28,7 @@ NOT_MADE = "it is not the handle of what it names"
 
 
 # of records that this version reads; others stay
-KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response"})
+KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response", METADATA})
 
 
 # Messages and records
@@ -68,6 +70,8 @@ def check_record(kind: str, name: str, data: str, depth: int) -> None:
         check_summary(decode_stored(data, Summary), depth)
     elif kind == "digest":
         decode_stored(data, str)
+    elif kind == METADATA:
+        read_metadata(data)
     (kind + name + data).encode()  # half of a surrogate pair is held by neither database
     if "\0" in kind + name + data:
         raise ValueError("no database keeps a zero")

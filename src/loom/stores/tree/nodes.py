@@ -19,12 +19,13 @@ from loom.stores.tree.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
 
 class Draft(Struct, frozen=True):
     """A message to be written, and what it takes; `generation` tells identical regenerations
-    apart.
+    apart. `metadata` is the JSON of what is said of it.
     """
 
     message: Message
     tokens: int
     generation: str = ""
+    metadata: str = ""
 
 
 class PlannedNode(Struct, frozen=True):
