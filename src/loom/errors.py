@@ -4,6 +4,8 @@ it.
 LoomError
 ├── WireError        a request or message does not have the form of its dialect
 ├── TranscriptError  a file cannot be read as a transcript
+├── DocumentError    a file or a text cannot be read as a document of a knowledge base
+│   └── DocumentTooLarge  it is beyond a limit; the text names the limit
 ├── CannotFit        what must be in a request does not fit its window
 ├── ChoiceError      the caller gave a name or a value that is not valid
 │   └── UnknownOption  a verb has no option of this name; it is a TypeError too
@@ -30,6 +32,14 @@ class WireError(LoomError):
 
 class TranscriptError(LoomError):
     """A file cannot be read as a transcript."""
+
+
+class DocumentError(LoomError):
+    """A file or a text cannot be read as a document of a knowledge base."""
+
+
+class DocumentTooLarge(DocumentError):
+    """A document is beyond a limit; the text names the limit and the way out."""
 
 
 class CannotFit(LoomError):

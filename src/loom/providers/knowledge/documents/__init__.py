@@ -1,0 +1,1 @@
+"""Documents: files and texts as chunks that know their headings and lines."""

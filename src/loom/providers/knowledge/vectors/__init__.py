@@ -1,0 +1,1 @@
+"""Where vectors are kept, and which of them are nearest to another."""
