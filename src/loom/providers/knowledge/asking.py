@@ -81,9 +81,7 @@ async def ask_bases(
     return Findings(tuple(best[:limit]), tuple(note for each in answers for note in each.notes))
 
 
-async def _ask_one(
-    base: KnowledgeBase, question: str, limit: int, seconds: float
-) -> Findings:
+async def _ask_one(base: KnowledgeBase, question: str, limit: int, seconds: float) -> Findings:
     name = name_of(base)
     if _late_threads(base) >= MAX_LATE_THREADS:
         return Findings(notes=(f"{name} was not asked: it still has not answered earlier ones",))

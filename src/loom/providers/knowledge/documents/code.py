@@ -14,10 +14,12 @@ from loom.project.parse.symbols import Definition
 from loom.providers.knowledge.documents.chunks import MAX_CHUNK_SIZE, Block
 
 MAX_PARSED_CHARS = 2**20  # a longer file is read as text
-_ABOVE = re.compile(r"[ \t]*(?:@|#|//|/\*|\*|--|;;|\"\"\")")  # what a comment or decorator begins with
+_ABOVE = re.compile(
+    r"[ \t]*(?:@|#|//|/\*|\*|--|;;|\"\"\")"
+)  # what a comment or decorator begins with
 
 
-class _Cut(Struct, frozen=True):
+class _CodeCut(Struct, frozen=True):
     """Where a definition begins and ends, in lines from 0, and what it is called with the names
     around it.
     """
@@ -52,7 +54,7 @@ def _block(lines: Sequence[str], start: int, stop: int, names: tuple[str, ...]) 
     return Block("\n".join(lines[start:stop]), names, start + 1, stop)
 
 
-def _find_cuts(path: str, text: str, lines: Sequence[str]) -> Iterator[_Cut]:
+def _find_cuts(path: str, text: str, lines: Sequence[str]) -> Iterator[_CodeCut]:
     """The definitions at which a file is cut, one after the other."""
     if len(text) > MAX_PARSED_CHARS:
         return
@@ -65,7 +67,7 @@ def _find_cuts(path: str, text: str, lines: Sequence[str]) -> Iterator[_Cut]:
         if _is_cut_inside(definition, definitions, lines):
             continue
         start = _find_comment(lines, start, reached)
-        yield _Cut(start, stop, tuple(definition.path.split(".")))
+        yield _CodeCut(start, stop, tuple(definition.path.split(".")))
         reached = stop
 
 

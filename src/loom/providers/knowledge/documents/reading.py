@@ -134,22 +134,22 @@ def read_bytes(path: Path, kind: Kind | None = None) -> bytes:
         handle = os.open(
             path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         )
-    except (OSError, ValueError) as error:
+        try:
+            seen = os.fstat(handle)
+            if not stat.S_ISREG(seen.st_mode):
+                what = "a folder" if stat.S_ISDIR(seen.st_mode) else "not a file"
+                raise DocumentError(f"it is {what}")
+            _check_size(seen.st_size, limit)
+            data = bytearray()
+            while len(data) <= limit and (piece := os.read(handle, limit + 1 - len(data))):
+                data += piece
+        finally:
+            os.close(handle)
+    except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
         why = getattr(error, "strerror", None) or error
         raise DocumentError(f"it cannot be read: {why}") from None
-    with os.fdopen(handle, "rb") as file:
-        seen = os.fstat(handle)
-        if stat.S_ISDIR(seen.st_mode):
-            raise DocumentError("it is a folder")
-        if not stat.S_ISREG(seen.st_mode):
-            raise DocumentError("it is not a file")
-        _check_size(seen.st_size, limit)
-        try:
-            data = file.read(limit + 1)
-        except OSError as error:
-            raise DocumentError(f"it cannot be read: {error.strerror or error}") from None
     _check_size(len(data), limit)
-    return data
+    return bytes(data)
 
 
 def _check_size(size: int, limit: int) -> None:

@@ -91,9 +91,7 @@ def metadata_json(metadata: object) -> str:
         raise ChoiceError(f"metadata must be values that JSON can express: {error}") from None
 
 
-def pick_nearest(
-    vector: Floats, matrix: Floats, top_k: int
-) -> list[tuple[int, float]]:
+def pick_nearest(vector: Floats, matrix: Floats, top_k: int) -> list[tuple[int, float]]:
     """The rows of a matrix that are nearest to a vector, with their scores. Of equals the later
     row comes first.
     """
