@@ -367,7 +367,9 @@ def test_an_unknown_file_is_told_every_format_that_was_looked_for(tmp_path: Path
         read(path)
     assert str(caught.value).endswith(
         "Looked for OpenAI chat or Anthropic messages (JSON or JSON lines), OpenAI responses items,"
-        " a Claude Code, Codex or pi session, an SWE-agent trajectory, tau-bench runs"
+        " a session of aider, Claude Code, Codex, Loom or pi, an SWE-agent trajectory, tau-bench "
+        "runs, trees of Loom, a ChatGPT export, a Claude.ai export, OpenAssistant trees, a Gemini "
+        "CLI session"
     )
 
 

@@ -700,7 +700,7 @@ def test_exports_of_other_programs_come_in_and_are_drawn(name: str, tmp_path: Pa
 
 def test_a_file_that_cannot_be_read_makes_no_store(store: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
-    assert "contains no trees" in wrong("import", tmp_path / "text")
+    assert "is not a transcript that Loom knows" in wrong("import", tmp_path / "text")
     assert "does not exist" in wrong("import", tmp_path / "none")
     assert not store.exists()
     (tmp_path / "no trees").write_text('{"loom": "tree", "version": 1, "trees": []}')

@@ -4,6 +4,7 @@ it.
 LoomError
 ├── WireError        a request or message does not have the form of its dialect
 ├── TranscriptError  a file cannot be read as a transcript
+│   └── UnknownFormat  a file is not a transcript in any format that Loom knows
 ├── DocumentError    a file or a text cannot be read as a document of a knowledge base
 │   └── DocumentTooLarge  it is beyond a limit; the text names the limit
 ├── CannotFit        what must be in a request does not fit its window
@@ -32,6 +33,10 @@ class WireError(LoomError):
 
 class TranscriptError(LoomError):
     """A file cannot be read as a transcript."""
+
+
+class UnknownFormat(TranscriptError):
+    """A file is not a transcript in any format that Loom knows; the text lists the formats."""
 
 
 class DocumentError(LoomError):

@@ -146,6 +146,11 @@ def lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The number and the bytes of each line that is not blank."""
+    return ((number, line) for number, line in every_line(path) if not line.isspace())
+
+
+def every_line(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The number and the bytes of each line."""
     with path.open("rb") as file:
         _skip_mark(file)
         number = 0
@@ -156,8 +161,7 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     f"{path}, line {number}: longer than {MAX_DOCUMENT // 2**20} MiB, the limit "
                     "for a line"
                 )
-            if not line.isspace():
-                yield number, line
+            yield number, line
 
 
 def first_lines(path: Path) -> list[Any] | None:

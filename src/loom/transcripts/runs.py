@@ -22,13 +22,19 @@ class Run(Struct, frozen=True, kw_only=True):
     messages: Callable[[], Iterator[Message]]
     name: str = ""
     streams: bool = True
+    created: int = 0  # milliseconds since 1970 when it began; 0 if the file does not say
 
     def conversation(self) -> Conversation:
         return replace(self.head, messages=tuple(self.messages()))
 
 
 def make_run(
-    number: int, format: str, wire: str, conversation: Conversation, name: str = ""
+    number: int,
+    format: str,
+    wire: str,
+    conversation: Conversation,
+    name: str = "",
+    created: int = 0,
 ) -> Run:
     """A run whose messages are already here."""
     head = replace(conversation, messages=())
@@ -40,4 +46,5 @@ def make_run(
         messages=lambda: iter(conversation.messages),
         name=name,
         streams=False,
+        created=created,
     )

@@ -4,7 +4,6 @@ Create, find, read, continue, branch, archive and purge sessions.
 """
 
 import sys
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.errors import ChoiceError
 from loom.transcripts import files
-from loom.transcripts.formats import read_runs
+from loom.transcripts.formats import list_names, read_runs
 
 PURGE_ID_CHARS = 4  # characters of an id that a purge asks for
 
@@ -149,11 +148,12 @@ def append(
 
 
 def _messages(file: str) -> list[Given]:
-    runs = list(islice(read_runs(file), 2))
+    runs = list(read_runs(file))
     if len(runs) > 1:
+        names = list_names((run.number, run.name) for run in runs)
         raise ChoiceError(
-            f"{file} has several runs; choose one as {file}#N, or import all with loom session "
-            "import"
+            f"{file} has several runs; choose one as {file}#N ({names}), or import all with loom "
+            "session import"
         )
     return [*runs[0].head.system, *runs[0].messages()]
 

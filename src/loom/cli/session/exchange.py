@@ -81,6 +81,7 @@ def import_command(where: Where, file: str, everywhere: bool, as_json: bool) -> 
     FILE#N imports run N of a file with several runs. A single - is standard input.
     """
     path, number = files.locate(file)
+    path = files.unpack_file(path)
     files.inspect(path)
     exported = is_export(_first_line(path))
     if exported and number is not None:

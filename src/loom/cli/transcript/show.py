@@ -23,7 +23,7 @@ from loom.conversation.message import (
 )
 from loom.dialects.wire import placeholder
 from loom.errors import ChoiceError
-from loom.transcripts.formats import read_runs
+from loom.transcripts.formats import list_names, read_runs
 from loom.transcripts.runs import Run
 
 
@@ -123,7 +123,10 @@ def show(file: str, only: int | None, last: int | None, as_json: bool) -> None:
         _print_run(first, only, last)
         return
     if only is not None or last is not None:
-        raise ChoiceError(f"{file} has several runs; choose one as {file}#N to show a part of it")
+        names = list_names((run.number, run.name) for run in (first, second, *runs))
+        raise ChoiceError(
+            f"{file} has several runs; choose one as {file}#N to show a part of it ({names})"
+        )
     say(dim(f"{first.format}, several runs; show one with {file}#N"))
     for run in (first, second, *runs):
         whole = Shape()
