@@ -39,6 +39,7 @@ from loom.engine.sessions import ResumePoint
 from loom.engine.trees import SayOptions, Step
 from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
+from loom.providers.knowledge import KnowledgeBase, KnowledgeItem
 from loom.recall.hits import Hit, Neighbour
 from loom.stores import (
     Aside,
@@ -85,6 +86,8 @@ __all__ = [
     "ImportedSession",
     "Incident",
     "Item",
+    "KnowledgeBase",
+    "KnowledgeItem",
     "Link",
     "ListedTree",
     "Loss",

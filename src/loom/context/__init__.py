@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from loom.context.history.places import Stretch as Stretch
     from loom.context.history.reasons import EpochReason as EpochReason
     from loom.context.history.requests import MAX_GOAL_REQUESTS as MAX_GOAL_REQUESTS
+    from loom.context.history.requests import leans as leans
     from loom.context.history.strategies import find_strategy as find_strategy
     from loom.context.history.summary_covers import SummarySpan as SummarySpan
     from loom.context.options import Options as Options
@@ -72,7 +73,7 @@ else:
             "history.outlook": ("Outlook",),
             "history.places": ("Places", "Spot", "Stretch"),
             "history.reasons": ("EpochReason",),
-            "history.requests": ("MAX_GOAL_REQUESTS",),
+            "history.requests": ("MAX_GOAL_REQUESTS", "leans"),
             "history.strategies": ("find_strategy",),
             "history.summary_covers": ("SummarySpan",),
             "options": (

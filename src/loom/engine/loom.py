@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from base64 import b32encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from operator import itemgetter
 from os import PathLike, fspath, urandom
@@ -33,6 +33,7 @@ from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
+from loom.providers.knowledge import KnowledgeBase
 from loom.stores import (
     ImportedSession,
     ListedTree,
@@ -82,6 +83,10 @@ class OpenOptions(TypedDict, total=False):
     model: Model | None
     # Folder for the files that a renewed window writes (default: next to the store).
     snapshots: str | PathLike[str] | None
+    # Knowledge bases that every request asks: anything with `query`, or a list of them.
+    knowledge: KnowledgeBase | Sequence[KnowledgeBase] | None
+    # Seconds that all knowledge bases have together for one request (default: 0.1).
+    knowledge_seconds: float | None
     # Clock: milliseconds since 1970 (default: that of the system).
     now: Callable[[], int]
     # Makes the ids of sessions (default: random ones).
@@ -130,7 +135,7 @@ class Loom(Workspace):
         kept = None
         if folder:
             kept = Snapshots(folder, scope, alone=Path(os.path.realpath(folder)) == beside)
-        return cls(
+        made = cls(
             store,
             scope,
             options.get("now", _milliseconds),
@@ -138,6 +143,14 @@ class Loom(Workspace):
             options.get("model"),
             kept,
         )
+        try:
+            made.knowledge_lookup = made.knowledge_lookup.choose(
+                options.get("knowledge"), options.get("knowledge_seconds")
+            )
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     def new(
         self,

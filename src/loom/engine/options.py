@@ -18,6 +18,7 @@ from loom.context import (
 from loom.conversation.checked import check_flag
 from loom.conversation.tree import Reference
 from loom.errors import ChoiceError, describe, shorten
+from loom.providers.knowledge import Findings, KnowledgeBase
 from loom.providers.overflow import Overflow, error_text, read_overflow
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class PrepareOptions(RequestOptions, total=False):
     overflow: object
     # Folder of code: the system text contains a map of it, of the size of the zone `repo_map`.
     project: str | PathLike[str] | None
+    # Knowledge bases to ask: anything with `query`, or a list of them; False asks none (default:
+    # those of `Loom.open`).
+    knowledge: KnowledgeBase | Sequence[KnowledgeBase] | bool | None
+    # Seconds that all knowledge bases have together (default: those of `Loom.open`).
+    knowledge_seconds: float | None
 
 
 class TreePrepareOptions(PrepareOptions, total=False):
@@ -68,6 +74,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     at: str | None = None
     overflow: Overflow | None = None
     project: "RankedProject | None" = None
+    knowledge: Findings | None = None
     named: bool = True
 
 

@@ -7,7 +7,7 @@ in one transaction.
 
 from typing import Any
 
-from loom.context import Handoff, Policy, Working, find_policy, policies
+from loom.context import Evidence, Handoff, Policy, Working, find_policy, policies
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.conversation.names import check_name
@@ -20,7 +20,12 @@ from loom.stores import (
 )
 
 # the kinds of state that the store does not know itself, by their types
-STATE_KINDS: dict[str, Any] = {"working": Working, "handoff": Handoff, "policy": str | Policy}
+STATE_KINDS: dict[str, Any] = {
+    "working": Working,
+    "handoff": Handoff,
+    "policy": str | Policy,
+    "offered": tuple[Evidence, ...],
+}
 
 
 class SessionState:
@@ -42,6 +47,14 @@ class SessionState:
         if data:
             return read_stored(data, Working, "the working state of the session")
         return Working()
+
+    @property
+    def offered_evidence(self) -> tuple[Evidence, ...]:
+        """What knowledge bases found for the last request that they found something for."""
+        data = self._all("offered").get("")
+        if data:
+            return read_stored(data, tuple[Evidence, ...], "the evidence of the session")
+        return ()
 
     @property
     def handoff(self) -> Handoff | None:
@@ -148,6 +161,10 @@ class SessionState:
 def working_values(working: Working) -> StateValues:
     working = Working.of(working)
     return "working", {"": to_json(working) if not working.is_empty else None}
+
+
+def offered_values(offered: tuple[Evidence, ...]) -> StateValues:
+    return "offered", {"": to_json(offered)}
 
 
 def handoff_values(handoff: Handoff, hidden: str) -> list[StateValues]:

@@ -58,6 +58,7 @@ from loom.engine.answers import (
 )
 from loom.engine.aware import addendum, headers_from
 from loom.engine.inputs import Given, parse_head, parse_with_metadata, title_of
+from loom.engine.knowledge import find_question, learn_cited, make_evidence
 from loom.engine.options import (
     DEFAULT_POLICY,
     PrepareOptions,
@@ -89,6 +90,7 @@ from loom.engine.session_state import (
     SessionState,
     handoff_values,
     limit_values,
+    offered_values,
     request_values,
     text_values,
     working_values,
@@ -118,6 +120,7 @@ from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
+from loom.providers.knowledge import Findings, ask_bases, find_cited
 from loom.providers.overflow import Overflow
 from loom.recall.hits import Hit
 from loom.stores import (
@@ -581,10 +584,35 @@ class Session:
         """
         refuse_unknown("prepare", options, PrepareOptions)
         checked, details = check_prepare_options(options, self._workspace.caches)
+        details = replace(details, knowledge=await self._ask_knowledge(request, options))
         project = options.get("project")
         return await self.run_off_loop(
             lambda: self._append_and_prepare(request, checked, details, project)
         )
+
+    async def _ask_knowledge(
+        self, request: Given | None, options: PrepareOptions
+    ) -> Findings | None:
+        """What knowledge bases say of the request; None if there are none to ask."""
+        lookup = self._workspace.knowledge_lookup.choose(
+            options.get("knowledge"), options.get("knowledge_seconds")
+        )
+        if not lookup.bases:
+            return None
+        at = options.get("at")
+        question = await self.run_off_loop(lambda: self._find_question(request, at))
+        return await ask_bases(lookup.bases, question, seconds=lookup.seconds)
+
+    def _find_question(self, request: Given | None, at: str | None) -> str:
+        """What is asked now; "" of a text without roles, which asks nothing."""
+        if self._is_text():
+            return ""
+        asked = ""
+        if request is not None and not self._is_asked(request):
+            asked = "\n".join(
+                each.text for each in parse_with_metadata([request])[0] if each.role == "user"
+            )
+        return find_question(self._path_to(at), asked)
 
     def _append_and_prepare(
         self,
@@ -701,6 +729,7 @@ class Session:
             overflowed=details.overflow is not None,
             handoff=handoff,
             project=details.project,
+            knowledge=details.knowledge,
         )
         return _RequestParts(
             asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new
@@ -834,6 +863,8 @@ class Session:
             states.append(working_values(_measure(gathered.working, report)))
         if details.named and not self._guest:
             states += self._state.policy_values(options.policy)
+        if details.knowledge and details.knowledge.items and not self._guest:
+            states.append(offered_values(make_evidence(details.knowledge.items)))
         return states
 
     def _emit_prepared(self, report: Report, path: str, before: int, after: int) -> None:
@@ -1203,6 +1234,8 @@ class Session:
         spent = replace(spent, answer=digest_of(answer.raw), choices=(*spent.choices, choice))
         self._keep_request(spent, lasting=answer.choices > 1)
         words = "\n\n".join(message.text for message in messages if message.text)
+        if nodes:
+            self._learn_cited(words)
         if speaker is None or not aware or place.again:
             return AnswerOutcome(words, tuple(nodes))
         at = self.cursor.id if nodes and not place.late and self.cursor else place.at
@@ -1212,6 +1245,15 @@ class Session:
         if commands:
             self.refresh()
         return AnswerOutcome(words, tuple(nodes), results)
+
+    def _learn_cited(self, words: str) -> None:
+        """Remember what an answer cites of the evidence that its request had."""
+        if self._guest or not find_cited(words):
+            return
+        working = self.working
+        learnt = learn_cited(working, self._state.offered_evidence, words)
+        if learnt != working:
+            self.keep_working(learnt)
 
     def _speaker(self) -> Agent | None:
         if self.row.agent:

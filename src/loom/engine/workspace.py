@@ -16,6 +16,7 @@ from loom.conversation.agents import Agent
 from loom.conversation.checked import checks_arguments
 from loom.engine.answers import Order
 from loom.engine.aware import Result
+from loom.engine.knowledge import KnowledgeLookup
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.threads import WORKERS, Threads
@@ -82,6 +83,7 @@ class Workspace:
         self._failed: dict[str, int] = {}
         self._threads = Threads(WORKERS[store.database.name])
         self.caches = Caches()
+        self.knowledge_lookup = KnowledgeLookup()
 
     def __repr__(self) -> str:
         scope = self.scope

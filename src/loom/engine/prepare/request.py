@@ -72,6 +72,7 @@ from loom.engine.sources import (
 from loom.engine.summing import digests_of, join_texts
 from loom.engine.views import View, find_reached, restore_view
 from loom.errors import CannotFit
+from loom.providers.knowledge import Findings
 from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary
 
 if TYPE_CHECKING:
@@ -102,9 +103,10 @@ class RequestInput(Struct, frozen=True, kw_only=True):
     renewing: EpochReason | None = None
     handoff: Handoff | None = None
     project: "RankedProject | None" = None
+    knowledge: Findings | None = None
 
 
-class _Findings(Struct, frozen=True, kw_only=True):
+class _StoreFindings(Struct, frozen=True, kw_only=True):
     """What the store has for a request. `reason` is why an epoch begins if nothing ends the last
     one.
     """
@@ -167,7 +169,7 @@ def prepare(asked: RequestInput) -> tuple[Context, LastRequest]:
     return _begin(asked, found, beginning, ends)
 
 
-def _find(asked: RequestInput, path: Path) -> _Findings:
+def _find(asked: RequestInput, path: Path) -> _StoreFindings:
     """What the store has for a request, in one snapshot."""
     store, row, style = asked.store, asked.row, asked.style
     last = asked.last
@@ -187,7 +189,7 @@ def _find(asked: RequestInput, path: Path) -> _Findings:
     asking = _ask_sources(asked, path, head)
     options = asking.options
     view, is_damaged = (last.view, False) if last else _find_view(store, row, path)
-    return _Findings(
+    return _StoreFindings(
         overlay=overlay,
         shape=shape_of(overlay),
         head=head,
@@ -216,6 +218,7 @@ def _ask_sources(asked: RequestInput, path: Path, head: Conversation) -> Asking:
         head=head,
         asides=() if style.document else tuple(asked.store.sessions.newest_asides(asked.row, path)),
         project=asked.project,
+        knowledge=asked.knowledge,
     )
     return replace(asking, options=gather(asking, WINDOW_SOURCES))
 
@@ -242,7 +245,7 @@ def _detach(asked: RequestInput, overlay: Overlay) -> Overlay:
 # Whether the last epoch continues
 
 
-def _why_it_ends(asked: RequestInput, found: _Findings) -> EpochEnds | None:
+def _why_it_ends(asked: RequestInput, found: _StoreFindings) -> EpochEnds | None:
     if asked.renewing:
         return EpochEnds(asked.renewing)
     if asked.overflowed:
@@ -252,7 +255,7 @@ def _why_it_ends(asked: RequestInput, found: _Findings) -> EpochEnds | None:
     return _why_told_otherwise(asked, found, found.view) or _why_read_otherwise(found, found.view)
 
 
-def _why_told_otherwise(asked: RequestInput, found: _Findings, view: View) -> EpochEnds | None:
+def _why_told_otherwise(asked: RequestInput, found: _StoreFindings, view: View) -> EpochEnds | None:
     """That summaries or the map in the system text are others."""
     written = written_by_person(found.summaries)
     if written and view.given != written:
@@ -264,7 +267,7 @@ def _why_told_otherwise(asked: RequestInput, found: _Findings, view: View) -> Ep
     return None
 
 
-def _why_read_otherwise(found: _Findings, view: View) -> EpochEnds | None:
+def _why_read_otherwise(found: _StoreFindings, view: View) -> EpochEnds | None:
     """That what the last request was made from cannot be read on."""
     path = found.path
     assert path.end is not None
@@ -285,7 +288,7 @@ def _grown_ranges(view: View, path: Path) -> tuple[tuple[int, int], ...]:
     return (*view.ranges[:-1], (view.ranges[-1][0], len(path)))
 
 
-def _read_more(found: _Findings) -> Reading:
+def _read_more(found: _StoreFindings) -> Reading:
     """What the last request of this epoch was made from, and what has come since."""
     assert found.view is not None
     reading = None
@@ -295,7 +298,7 @@ def _read_more(found: _Findings) -> Reading:
 
 
 def _go_on(
-    asked: RequestInput, found: _Findings, view: View, reading: Reading
+    asked: RequestInput, found: _StoreFindings, view: View, reading: Reading
 ) -> tuple[Context, LastRequest] | EpochEnds:
     """The next request of the last epoch, or why that ends."""
     # what the epoch began with was sent then, so a provider has it as long as an answer's
@@ -316,7 +319,7 @@ def _go_on(
         )
         context = replace(context, report=report, continuation=back)
         view = replace(view, undone=False, session=0)
-    return _with_notes(context, found.overlay, asked.project), remember(
+    return _with_notes(context, found.overlay, asked), remember(
         context, reading, options, found.model, view
     )
 
@@ -324,7 +327,7 @@ def _go_on(
 # An epoch begins
 
 
-def _read_again(asked: RequestInput, found: _Findings, ends: EpochEnds | None) -> _Beginning:
+def _read_again(asked: RequestInput, found: _StoreFindings, ends: EpochEnds | None) -> _Beginning:
     """What the window can hold, and what the last epoch showed. Of what that left out, what is
     known of it.
     """
@@ -364,7 +367,7 @@ def _read_again(asked: RequestInput, found: _Findings, ends: EpochEnds | None) -
     return _Beginning(options=options, number=last + 1, reading=reading)
 
 
-def _count_first_reading(found: _Findings, options: Options, ends: EpochEnds | None) -> int:
+def _count_first_reading(found: _StoreFindings, options: Options, ends: EpochEnds | None) -> int:
     """How many tokens of the path are read because nothing of the last epoch tells of them: of all
     of it, or of what has come since.
     """
@@ -380,7 +383,7 @@ def _count_first_reading(found: _Findings, options: Options, ends: EpochEnds | N
     return 0
 
 
-def _limit_first_reading(found: _Findings) -> int:
+def _limit_first_reading(found: _StoreFindings) -> int:
     """How many tokens of a path are read at most because nothing tells of them."""
     return min(FIRST_WINDOWS * found.usable, MAX_FIRST_TOKENS)
 
@@ -391,7 +394,7 @@ def _tells_of_dropped(options: Options) -> bool:
 
 
 def _summary_edges(
-    found: _Findings, left: Sequence[tuple[int, int, object]]
+    found: _StoreFindings, left: Sequence[tuple[int, int, object]]
 ) -> list[tuple[int, int]]:
     """The places where summaries begin and end, without those that are known as the ends of what
     was left out.
@@ -416,7 +419,7 @@ class _SummaryUse(Struct, frozen=True, kw_only=True):
 
 
 def _tell_summaries(
-    asked: RequestInput, found: _Findings, options: Options, assembled: AssembledMessages
+    asked: RequestInput, found: _StoreFindings, options: Options, assembled: AssembledMessages
 ) -> _SummaryUse:
     policy, summaries, floor, note = options.policy, found.summaries, 0, None
     if asked.overflowed:
@@ -434,7 +437,7 @@ def _tell_summaries(
 
 
 def _begin(
-    asked: RequestInput, found: _Findings, beginning: _Beginning, ends: EpochEnds | None
+    asked: RequestInput, found: _StoreFindings, beginning: _Beginning, ends: EpochEnds | None
 ) -> tuple[Context, LastRequest]:
     """The first request of an epoch."""
     reading, style = beginning.reading, asked.style
@@ -471,13 +474,11 @@ def _begin(
         summaries=names_of(told.summaries),
         shown=shown_summaries(told.summaries, context),
     )
-    return _with_notes(context, found.overlay, asked.project), replace(
-        began, view=view, note=told.note
-    )
+    return _with_notes(context, found.overlay, asked), replace(began, view=view, note=told.note)
 
 
 def _forget_dropped(
-    asked: RequestInput, found: _Findings, full: Options, context: Context, reading: Reading
+    asked: RequestInput, found: _StoreFindings, full: Options, context: Context, reading: Reading
 ) -> tuple[Context, Reading]:
     """The request and what was read for it, without what it left out: later requests of the epoch
     need not read that again.
@@ -515,11 +516,13 @@ def _with_damage(context: Context) -> Context:
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 
-def _with_notes(context: Context, overlay: Overlay, project: "RankedProject | None") -> Context:
+def _with_notes(context: Context, overlay: Overlay, asked: RequestInput) -> Context:
     """The context with a line in its report for each message that is hidden from it, and notes of
-    the tree and the project.
+    the tree, the project and the knowledge bases.
     """
-    notes = (*overlay.notes, *(project.notes if project else ()))
+    notes = overlay.notes
+    for source in (asked.project, asked.knowledge):
+        notes = (*notes, *(source.notes if source else ()))
     if not overlay.hidden and not notes:
         return context
     hidden = [

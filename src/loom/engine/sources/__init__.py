@@ -17,6 +17,7 @@ from loom.context import Options
 from loom.engine.sources import (
     agent_blocks,
     handoff,
+    knowledge,
     project_map,
     summaries,
     system_messages,
@@ -35,7 +36,7 @@ from loom.engine.sources.working_state import is_in_requests
 
 SESSION_SOURCES: tuple[Gather, ...] = (agent_blocks.gather, working_state.gather)
 WINDOW_SOURCES: tuple[Gather, ...] = (handoff.gather, system_messages.gather)
-EPOCH_SOURCES: tuple[Gather, ...] = (summaries.gather, project_map.gather)
+EPOCH_SOURCES: tuple[Gather, ...] = (summaries.gather, project_map.gather, knowledge.gather)
 
 
 def gather(asking: Asking, sources: Iterable[Gather]) -> Options:

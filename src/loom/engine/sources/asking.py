@@ -10,6 +10,7 @@ from loom.context import Handoff, Options, Section, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
 from loom.engine.views import EpochMap
+from loom.providers.knowledge import Findings
 from loom.stores import Aside, Path, SessionRow, Store
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Asking(Struct, frozen=True, kw_only=True):
     began with.
 
     The row of a guest has the key 0: it has nothing of its own. `begins` says that an epoch begins
-    with this request.
+    with this request. `knowledge` is None if no knowledge base was asked.
     """
 
     store: Store
@@ -39,6 +40,7 @@ class Asking(Struct, frozen=True, kw_only=True):
     summary: str = ""
     map: EpochMap | None = None
     project: "RankedProject | None" = None
+    knowledge: Findings | None = None
     begins: bool = False
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from loom.providers.knowledge.documents.reading import read_document as read_document
     from loom.providers.knowledge.items import KnowledgeItem as KnowledgeItem
     from loom.providers.knowledge.items import cite as cite
+    from loom.providers.knowledge.sections import find_cited as find_cited
+    from loom.providers.knowledge.sections import is_cited as is_cited
+    from loom.providers.knowledge.sections import to_sections as to_sections
     from loom.providers.knowledge.vector_base import EmbeddingProvider as EmbeddingProvider
     from loom.providers.knowledge.vector_base import VectorKnowledgeBase as VectorKnowledgeBase
     from loom.providers.knowledge.vectors.memory import MemoryVectorStore as MemoryVectorStore
@@ -41,6 +44,7 @@ else:
             "documents.chunks": ("Chunk",),
             "documents.reading": ("ParsedDocument", "read_document"),
             "items": ("KnowledgeItem", "cite"),
+            "sections": ("find_cited", "is_cited", "to_sections"),
             "vector_base": ("EmbeddingProvider", "VectorKnowledgeBase"),
             "vectors.memory": ("MemoryVectorStore",),
             "vectors.pgvector": ("PgVectorStore",),

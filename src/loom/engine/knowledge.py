@@ -1,0 +1,92 @@
+"""What a session asks knowledge bases, and what it learns from their answers."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.context import Evidence, Working, leans
+from loom.errors import ChoiceError, describe
+from loom.providers.knowledge import (
+    DEFAULT_SECONDS,
+    KnowledgeBase,
+    KnowledgeItem,
+    check_bases,
+    find_cited,
+    is_cited,
+)
+from loom.stores import Path
+
+MAX_LEANED_ON = 3  # requests before the current one that are read for one that says something
+MAX_EVIDENCE_CHARS = 800
+MAX_SECONDS = 600
+
+
+class KnowledgeLookup(Struct, frozen=True):
+    """Which knowledge bases are asked for a request, and how long they may take."""
+
+    bases: tuple[KnowledgeBase, ...] = ()
+    seconds: float = DEFAULT_SECONDS
+
+    def choose(self, knowledge: object, seconds: object) -> "KnowledgeLookup":
+        """The same with what a caller says otherwise. None says nothing, False means no base."""
+        made = self
+        if knowledge is False:
+            made = replace(made, bases=())
+        elif knowledge is not None:
+            made = replace(made, bases=check_bases(knowledge))
+        if seconds is not None:
+            made = replace(made, seconds=_check_seconds(seconds))
+        return made
+
+
+def _check_seconds(seconds: object) -> float:
+    if (
+        not isinstance(seconds, int | float)
+        or isinstance(seconds, bool)
+        or not 0 < seconds <= MAX_SECONDS
+    ):
+        raise ChoiceError(
+            f"knowledge_seconds must be a number above 0, at most {MAX_SECONDS}, found "
+            f"{describe(seconds)}"
+        )
+    return seconds
+
+
+def find_question(path: Path, request: str = "") -> str:
+    """What is asked now: a request that is not on the path yet, or the newest message of the user.
+
+    A request that leans on what was said before is asked together with that.
+    """
+    asked = [request] if request.strip() else []
+    seq = path.end.request if path.end else None
+    while seq is not None and len(asked) <= MAX_LEANED_ON:
+        if asked and not leans(asked[-1]):
+            break
+        [node] = path.nodes([seq])
+        if node.message and node.message.text.strip():
+            asked.append(node.message.text)
+        seq = path[node.depth - 1].request if node.depth > 0 else None
+    return "\n".join(reversed(asked))
+
+
+def make_evidence(items: Sequence[KnowledgeItem]) -> tuple[Evidence, ...]:
+    """What was found, as the working state remembers it once it is cited."""
+    return tuple(
+        Evidence(
+            source=item.source,
+            title=item.title,
+            content=item.content[:MAX_EVIDENCE_CHARS],
+            score=item.score,
+        )
+        for item in items
+    )
+
+
+def learn_cited(working: Working, offered: Sequence[Evidence], text: str) -> Working:
+    """The working state with what a text cites of the evidence that was offered."""
+    cited = find_cited(text)
+    for evidence in offered if cited else ():
+        if is_cited(evidence.source, cited):
+            working = working.learn(replace(evidence), citation=evidence.source)
+    return working
