@@ -7,8 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from loom import Conversation, Loom, Message, Text, read_runs
-from loom.engine.importing import import_run
+from loom.conversation.tree import Tree, TreeNode
+from loom.engine.importing import Importer, import_run
 from loom.errors import TranscriptError
+from loom.stores import ImportedSession
 from loom.stores.health.doctor import examine
 from loom.transcripts.runs import Run, make_run
 from tests import strategies as our
@@ -162,3 +164,90 @@ def test_a_listener_hears_of_it_once(loom: Loom) -> None:
     loom.listen(lambda event: heard.append((event.kind, event.what.get("messages"))))
     import_run(loom, run_of([user("one"), user("two")]))
     assert heard == [("created", 2)]
+
+
+# None twice
+
+
+def bring(loom: Loom, run: Run, file: str = "a.jsonl") -> ImportedSession:
+    made = Importer(loom).import_run(run, file)
+    assert made is not None
+    return made
+
+
+def texts(loom: Loom, session: str) -> list[str]:
+    return [node.message.text for node in loom.session(session).path if node.message]
+
+
+def test_a_run_is_imported_once_whatever_its_file_is_called(loom: Loom) -> None:
+    run = run_of([user("one"), user("two")])
+    first = bring(loom, run)
+    assert (first.messages, first.new) == (2, 2)
+    for file in ("a.jsonl", "b.jsonl"):
+        assert bring(loom, run, file) == ImportedSession(first.session, 2, 0)
+    assert len(loom.sessions()) == 1
+    assert Importer(loom).import_run(run_of([]), "a.jsonl") is None
+    assert list(examine(loom.store)) == []
+    assert len(list(loom.export())) == 6, "where it came from stays in its store"
+
+
+def test_a_file_that_grew_continues_its_session(loom: Loom) -> None:
+    messages = [Message("system", (Text("be brief"),)), *(user(f"{n}") for n in range(5))]
+    importer = Importer(loom)
+    first = importer.import_run(run_of(messages[:3]), "a.jsonl")
+    assert first is not None
+    again = importer.import_run(run_of(messages), "a.jsonl")
+    assert again == ImportedSession(first.session, 6, 3)
+    assert texts(loom, first.session) == ["0", "1", "2", "3", "4"]
+    assert bring(loom, run_of(messages)).new == 0
+    assert list(examine(loom.store)) == []
+
+
+def test_a_file_that_grew_after_somebody_continued_here_is_a_session_of_its_own(
+    loom: Loom,
+) -> None:
+    first = bring(loom, run_of([user("one")]))
+    loom.session(first.session).append("mine")
+    second = bring(loom, run_of([user("one"), user("two")]))
+    assert second.session != first.session
+    assert texts(loom, first.session) == ["one", "mine"]
+    assert texts(loom, second.session) == ["one", "two"]
+
+
+def test_another_file_that_begins_alike_is_another_session(loom: Loom) -> None:
+    first = bring(loom, run_of([user("one")]), "a.jsonl")
+    second = bring(loom, run_of([user("one"), user("two")]), "b.jsonl")
+    third = bring(loom, run_of([user("ONE"), user("two")]), "a.jsonl")
+    assert len({first.session, second.session, third.session}) == 3
+
+
+def test_other_projects_and_agents_import_it_too(address: str) -> None:
+    run = run_of([user("one")])
+    with open_loom(address) as loom:
+        bring(loom, run)
+    for scope in ({"project": "other"}, {"tenant": "other"}, {"agent": "other"}):
+        with Loom.open(address, **scope) as loom:
+            assert bring(loom, run).new == 1
+            assert bring(loom, run).new == 0
+
+
+def test_what_was_purged_may_be_imported_again(loom: Loom) -> None:
+    run = run_of([user("one")])
+    first = bring(loom, run)
+    loom.session(first.session).purge()
+    assert bring(loom, run).session != first.session
+
+
+def test_a_conversation_with_branches_is_imported_once_with_all_of_them(loom: Loom) -> None:
+    nodes = (
+        TreeNode(id="a", message=user("one")),
+        TreeNode(id="b", message=user("two"), parent="a"),
+        TreeNode(id="c", message=user("three"), parent="a"),
+    )
+    tree = Tree(id="t", nodes=nodes, title="Looms")
+    first = Importer(loom).import_tree(tree)
+    assert first is not None
+    assert (first.messages, first.new) == (3, 3)
+    assert texts(loom, first.session) == ["one", "three"]
+    assert Importer(loom).import_tree(tree) == ImportedSession(first.session, 3, 0)
+    assert Importer(loom).import_tree(Tree(id="u", nodes=())) is None

@@ -864,7 +864,7 @@ def test_what_was_cut_is_found_by_what_it_says(store: Path) -> None:
             )
         )
     [hit] = told("recall", "--search", "HEDDLE eyes", "--session", name)
-    assert set(hit) == {"handle", "node", "place", "role", "score", "text"}
+    assert set(hit) >= {"handle", "node", "place", "role", "score", "text", "session", "created"}
     assert (hit["place"], hit["role"], hit["text"]) == (
         1,
         "user",

@@ -35,6 +35,16 @@ class Progress:
                     f"{path}, line {number}: not UTF-8 at byte {error.start}; export it again"
                 ) from None
 
+    def pass_over(self, size: int) -> None:
+        """Count the bytes of a file that was read otherwise."""
+        self._read += size
+
+    def clear(self) -> None:
+        """Take the bar away, before a line is printed."""
+        if self._draw_line:
+            click.echo(f"\r{'':<{BAR_COLUMNS + 25}}\r", nl=False, err=True)
+            self._draw_line = 0.0
+
     def tell(self, messages: int) -> None:
         if not self._shown or time.monotonic() < self._draw_line + PAUSE_SECONDS:
             return
@@ -53,5 +63,4 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._draw_line:
-            click.echo(f"\r{'':<{BAR_COLUMNS + 25}}\r", nl=False, err=True)
+        self.clear()

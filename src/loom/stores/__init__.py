@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from loom.stores.sql.database import open_database as open_database
     from loom.stores.sql.stored import damage_error as damage_error
     from loom.stores.sql.stored import read_stored as read_stored
+    from loom.stores.states import IMPORTED as IMPORTED
     from loom.stores.states import Action as Action
     from loom.stores.states import Digits as Digits
+    from loom.stores.states import ImportOrigin as ImportOrigin
     from loom.stores.states import Pin as Pin
     from loom.stores.states import Request as Request
     from loom.stores.states import Result as Result
@@ -80,7 +82,16 @@ else:
             "snapshots": ("folder_beside",),
             "sql.database": ("Database", "Reader", "STORE_VARIABLE", "open_database"),
             "sql.stored": ("damage_error", "read_stored"),
-            "states": ("Action", "Digits", "Pin", "Request", "Result", "Stash"),
+            "states": (
+                "Action",
+                "Digits",
+                "IMPORTED",
+                "ImportOrigin",
+                "Pin",
+                "Request",
+                "Result",
+                "Stash",
+            ),
             "store": ("Store",),
             "summaries": ("Summary",),
             "transfer.exchange": ("export_all", "export_session"),

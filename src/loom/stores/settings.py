@@ -3,6 +3,7 @@ next to what was said.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from loom.conversation.agents import Agent
@@ -166,6 +167,20 @@ class States:
             made[name] = value
         return made
 
+    def in_scope(self, scope: Scope, kind: str, held: type[_T]) -> dict[str, _T]:
+        """What the sessions in scope keep of a kind that has one value, by the id of the session,
+        the oldest first. What cannot be read is left out.
+        """
+        with self._database.read() as reader:
+            found = reader.all(_IN_SCOPE, scope.tenant, scope.project, scope.agent, kind)
+        made: dict[str, _T] = {}
+        for session, name, data in found:
+            with suppress(*UNREADABLE):
+                value = read_state(STORE_KINDS, kind, name, data)[0]
+                assert isinstance(value, held)
+                made[session] = value
+        return made
+
     def put(self, session: int, kind: str, values: Mapping[str, str | None], now: int) -> None:
         """Keep these values; None takes one away. A session that was purged keeps nothing any
         more.
@@ -177,6 +192,10 @@ class States:
         with self._database.write() as writer:
             lock_alive(writer, session)
             put_states(writer, session, states, now)
+
+
+_IN_SCOPE = """SELECT s.id, x.name, x.data FROM sessions s JOIN states x ON x.session = s.key
+    WHERE s.tenant = $1 AND s.project = $2 AND s.agent = $3 AND x.kind = $4 ORDER BY s.key"""
 
 
 def put_states(writer: Writer, session: int, states: Iterable[StateValues], now: int) -> None:

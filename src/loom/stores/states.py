@@ -18,8 +18,8 @@ from loom.conversation.tree import Reference
 from loom.errors import ChoiceError
 from loom.stores.health.purge import FOLDERS, PURGING
 
-REQUEST = "request"
-LOCAL = frozenset({FOLDERS, PURGING, REQUEST})  # kinds that never leave their store
+REQUEST, IMPORTED = "request", "imported"
+LOCAL = frozenset({FOLDERS, IMPORTED, PURGING, REQUEST})  # kinds that never leave their store
 _MAX_NUMBER = 2**53  # of whole numbers: what JSON holds everywhere, and databases after some sums
 
 
@@ -74,6 +74,18 @@ class Request(Struct, frozen=True, omit_defaults=True):
     choices: tuple[int, ...] = ()
 
 
+class ImportOrigin(Struct, frozen=True):
+    """What was imported as a session: the name of its file and the number of its run, how many
+    messages that were and their digest, and the node of the last one.
+    """
+
+    file: str
+    run: int
+    messages: int
+    digest: str
+    end: str
+
+
 class StateKind(Struct, frozen=True):
     """The type of a kind of state, what its name must be like, and which nodes it names."""
 
@@ -100,6 +112,9 @@ Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
 StateKinds = Mapping[str, StateKind]
 STORE_KINDS: StateKinds = {
     "handoff_hidden": StateKind(str, is_unnamed),
+    IMPORTED: StateKind(
+        ImportOrigin, is_unnamed, lambda name, value: (value.end,) if value.end else ()
+    ),
     "overflow": StateKind(
         Annotated[int, Meta(ge=1, le=_MAX_NUMBER)], lambda name: "\0" not in name
     ),

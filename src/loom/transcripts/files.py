@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from loom.conversation.canonical import from_json
-from loom.errors import TranscriptError, shorten
+from loom.errors import TranscriptError, UnknownFormat, shorten
 
 MAX_DOCUMENT = 64 * 2**20
 MAX_UNPACKED = 16 * MAX_DOCUMENT  # of a packed file, which may hold a thousand times its own size
@@ -124,14 +124,14 @@ def inspect(path: Path) -> str:
         if start.startswith(mark):
             raise TranscriptError(f"{path} is {name}; save it as UTF-8")
     if b"\0" in start:
-        raise TranscriptError(
+        raise UnknownFormat(
             f"{path} is binary: byte {start.index(0)} is zero; a transcript is JSON or JSON lines "
             "in UTF-8"
         )
     try:
         codecs.getincrementaldecoder("utf-8")().decode(start, final=len(start) < _PEEK)
     except UnicodeDecodeError as error:
-        raise TranscriptError(
+        raise UnknownFormat(
             f"{path} is not UTF-8: byte {error.start} is {start[error.start]:#04x}; save it as "
             "UTF-8"
         ) from None

@@ -1,7 +1,7 @@
 """Which kind of branching conversations a file holds, found from its content, and the trees."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,14 @@ def tree_format(path: Path) -> str:
     if found is None:
         return ""
     return found.format
+
+
+def is_branching(path: Path) -> bool:
+    """Whether each conversation of a file is one JSON value that may have branches."""
+    sample = _sample(path)
+    if _session(sample):
+        return False
+    return any(find_tree_format(value) for _, value in islice(_values(path, sample), 1))
 
 
 def _trees(path: Path) -> Iterator[Tree]:

@@ -11,7 +11,8 @@ import click
 
 from loom.cli import terminal
 from loom.cli.groups import Group
-from loom.cli.session.exchange import export_command, import_command
+from loom.cli.session.exchange import export_command
+from loom.cli.session.importing import import_command
 from loom.cli.session.pressure import summary, undo
 from loom.cli.session.resume import resume
 from loom.cli.session.show import list_sessions, show_session
