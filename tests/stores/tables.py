@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loom.errors import StoreError
-from loom.stores.sql.database import Database
+from loom.stores.sql.database import Database, Writer
 from loom.stores.sql.migrate import Migration
 
 TABLES = (
@@ -73,3 +73,13 @@ def one_line(error: pytest.ExceptionInfo[StoreError], database: Database) -> str
     assert "\n" not in text
     assert text.startswith(database.address)
     return text
+
+
+def undo_search(writer: Writer) -> None:
+    """Make a store as it was before it had an index for searching."""
+    for table in ("trees", "segments", "documents", "lines", "terms"):
+        writer.all(f"DROP TABLE search_{table}")
+    for table in ("embedders", "vectors", "embedded"):
+        writer.all(f"DROP TABLE search_{table}")
+    writer.all("DROP INDEX IF EXISTS nodes_tree")
+    writer.all("UPDATE store SET version = 5")

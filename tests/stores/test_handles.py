@@ -22,6 +22,7 @@ from loom.stores.sql.migrate import migrate
 from loom.stores.sql.schema import MIGRATIONS
 from loom.stores.views import HandleTarget
 from tests.stores.history import open_loom, select
+from tests.stores.tables import undo_search
 
 LONG = "The warp is forty threads wide. " * 150
 IMITATION = "[… 12 characters left out; recall ~aaaaaaaaaaaa …]"
@@ -305,6 +306,7 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
                 for row in rows
             ],
         )
+        undo_search(writer)
         writer.all("DROP TABLE snapshots")
         writer.all("ALTER TABLE views DROP COLUMN digest")
         writer.all("DROP INDEX nodes_reminder")

@@ -53,15 +53,18 @@ def test_the_key_of_a_mapping_means_the_same_and_is_not_sent(address: str) -> No
             assert "metadata" not in json.dumps(sent["messages" if "messages" in sent else "input"])
 
 
-def test_a_retry_keeps_what_is_there_and_adds_what_is_not(address: str) -> None:
+def test_a_message_that_is_stored_already_keeps_what_it_has(address: str) -> None:
     with Loom.open(address) as loom:
         session = loom.new()
-        session.append("one", after="")
         [node] = session.append("one", after="", metadata={"a": 1})
-        assert session.metadata(node.id) == {"a": 1}
         session.append("one", after="", metadata={"a": 2})
         assert session.metadata(node.id) == {"a": 1}
         assert len(records(loom)) == 1
+        [other, _] = session.append("two", "three")
+        session.switch(node.id)
+        session.append("two", "three", "four", after=node.id, metadata={"a": 3})
+        assert session.metadata(other.id) == {}
+        assert session.metadata(session.path[-1].id) == {"a": 3}
 
 
 def test_a_tree_takes_it_too(address: str) -> None:
@@ -200,6 +203,7 @@ def test_what_is_written_is_read_and_found_by_itself(value: dict[str, Any]) -> N
         ({"from.team": "other"}, False),
         ({"from.team.x": 1}, False),
         ({"from": {"team": "core"}}, True),
+        ({"ticket": 4711.0}, True),
         ({"ticket": True}, False),
     ],
 )

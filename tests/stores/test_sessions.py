@@ -27,6 +27,7 @@ from loom.conversation.canonical import to_json
 from loom.stores.health.doctor import examine
 from loom.stores.sessions import Addition
 from loom.stores.sql.database import open_database
+from tests.stores.tables import undo_search
 
 
 @pytest.fixture
@@ -460,6 +461,7 @@ def test_a_store_in_which_system_messages_are_kept_beside_nodes_opens_and_goes_o
         fork = session.fork(at=session.path[0].id)
         whole = session.conversation()
     with closing(open_database(address)) as database, database.write() as writer:
+        undo_search(writer)
         writer.all("DROP INDEX nodes_reminder")
         writer.all("ALTER TABLE nodes DROP COLUMN reminder")
         writer.all("UPDATE store SET version = 4")

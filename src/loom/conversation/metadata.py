@@ -3,7 +3,8 @@
 It is a JSON object of bounded size. A search can filter by it. No provider gets it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from math import isfinite
 from typing import Any
 
@@ -13,6 +14,7 @@ from loom.errors import ChoiceError, describe, shorten
 KIND = "metadata"  # of the record that holds it
 MAX_METADATA_BYTES = 16_384  # of the JSON of one message
 MAX_KEY_CHARS = 200  # characters of a name in it
+TERM_MARK = "="  # at the beginning of each term of an index that comes from metadata
 MAX_NESTING = 8  # objects and lists inside each other
 
 _PLAIN = (str, bool, int, float, type(None))
@@ -60,7 +62,8 @@ def find_metadata(messages: Sequence[object]) -> tuple[list[object], list[Any]]:
 def check_filter(given: object) -> dict[str, Any]:
     """A filter of metadata as a caller gives it: names with the values that they must have.
 
-    A list of values means any of them. A name may lead into an object by dots.
+    A list of values means any of them. A name may lead into an object by dots. Where the metadata
+    has a list, one of its values is enough.
     """
     if given is None:
         return {}
@@ -72,28 +75,54 @@ def check_filter(given: object) -> dict[str, Any]:
 
 def matches_filter(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether metadata has the values that a filter wants."""
-    return all(_has_value(metadata, name, value) for name, value in wanted.items())
+    terms = metadata_terms(metadata)
+    return all(not terms.isdisjoint(choices) for choices in filter_terms(wanted))
 
 
-def _has_value(metadata: Mapping[str, Any], name: str, wanted: Any) -> bool:
-    found: Any = metadata
-    if name in metadata:
-        found = metadata[name]
-    else:
-        for step in name.split("."):
-            if not isinstance(found, Mapping) or step not in found:
-                return False
-            found = found[step]
-    choices = wanted if isinstance(wanted, list) else [wanted]
-    return any(_is_equal(found, choice) for choice in choices) or (
-        isinstance(found, list)
-        and any(_is_equal(each, choice) for each in found for choice in choices)
-    )
+def metadata_terms(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """A term for each name in metadata with its value, by which an index finds it.
+
+    Names inside objects are joined by dots. Each value of a list is a value of its name.
+    """
+    return frozenset(_make_term(path, value) for path, value in _walk_values("", metadata))
 
 
-def _is_equal(found: Any, wanted: Any) -> bool:
-    """Whether two values are equal in JSON, where true is not 1."""
-    return bool(found == wanted) and isinstance(found, bool) == isinstance(wanted, bool)
+def filter_terms(wanted: Mapping[str, Any]) -> list[frozenset[str]]:
+    """For each name of a filter the terms of which metadata must have one."""
+    return [
+        frozenset(
+            _make_term(name, choice) for choice in (value if isinstance(value, list) else [value])
+        )
+        for name, value in wanted.items()
+    ]
+
+
+def _walk_values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if path:
+        yield path, value
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _walk_values(f"{path}.{name}" if path else name, each)
+    elif isinstance(value, list):
+        for each in value:
+            yield path, each
+
+
+def _make_term(path: str, value: Any) -> str:
+    """No word of a text is such a term: it begins with a character that no word has."""
+    said = to_sorted_json([path, _normal(value)]).encode()
+    return TERM_MARK + blake2b(said, digest_size=9, person=b"metadata").hexdigest()
+
+
+def _normal(value: Any) -> Any:
+    """A value of which equal ones look the same: 1.0 is 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {name: _normal(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_normal(each) for each in value]
+    return value
 
 
 def _to_plain(value: Any) -> Any:

@@ -268,7 +268,7 @@ class Session:
         `metadata` is what your program says of the messages: an object of JSON for all of them, or
         a list with one for each. It is stored beside the messages, comes back with hits of
         `search`, and is never sent to a provider. The key `metadata` of a message that is a mapping
-        means the same. What a stored message has already stays.
+        means the same. A message that is stored already keeps what it has.
 
         System messages before the first message become system text. Later ones stay in their place.
         """

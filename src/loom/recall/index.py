@@ -28,7 +28,8 @@ class Document(Struct, frozen=True):
 
     A home chooses the keys. `place` counts up in a session; neighbours are next to each other.
     `created` is in milliseconds since 1970. `length` is the number of terms, `tokens` the price of
-    the whole document in a result. `counts` has the terms that were asked for and occur.
+    the whole document in a result. `counts` has the terms that were asked for and occur. An `echo`
+    only asks for, or repeats, what is said elsewhere.
     """
 
     key: int
@@ -40,6 +41,7 @@ class Document(Struct, frozen=True):
     length: int
     tokens: int
     counts: Mapping[str, int]
+    echo: bool = False
 
 
 class Index(Protocol):

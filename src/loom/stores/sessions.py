@@ -443,7 +443,6 @@ class Sessions:
                 if is_retry and self._is_passed(
                     writer, row.tree.key, held, made[-1] if made else after
                 ):
-                    write_metadata_of(writer, row, made, drafts, now)
                     return by_key(writer, row.key), made
                 raise conflict(writer, row, after, held)
             system += tuple(aside for aside in fresh if aside not in system)
@@ -468,7 +467,7 @@ class Sessions:
             )
             if made and move and found[0][-1]:
                 bring_along(writer, row.tree.key, row.key, [held], end)
-            write_metadata_of(writer, row, made, drafts, now)
+            write_metadata_of(writer, row, made[known:], drafts[known:], now)
             if made:
                 write_beside(writer, row, made[-1].seq, added.records, now)
             return _to_row(found[0], row.tree), made
@@ -661,6 +660,7 @@ class Sessions:
             writer.all("DELETE FROM sessions WHERE tree = $1 AND status = 'importing'", tree)
             if writer.first_row("SELECT 1 FROM sessions WHERE tree = $1", tree) is None:
                 writer.all("DELETE FROM trees WHERE key = $1", tree)
+                writer.all("DELETE FROM search_trees WHERE tree = $1", tree)
 
     @staticmethod
     def _is_before(reader: Reader, tree: int, end: Node | None, name: str) -> bool:
@@ -831,7 +831,7 @@ _METADATA = """SELECT r.node, r.data FROM records r
 def write_metadata_of(
     writer: Writer, row: SessionRow, made: Sequence[Node], drafts: Sequence[Draft], now: int
 ) -> None:
-    """Write the metadata of messages beside their nodes. What a node has already stays."""
+    """Write the metadata of new messages beside their nodes."""
     pairs = zip(made, drafts, strict=True)
     _write_records(
         writer,

@@ -3,7 +3,8 @@ are needed of it.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from loom.stores.requests import Requests
 from loom.stores.sessions import Sessions
@@ -17,6 +18,9 @@ from loom.stores.summaries import Summaries
 from loom.stores.tree.growth import Growth
 from loom.stores.tree.trees import Trees
 from loom.stores.views import Views
+
+if TYPE_CHECKING:
+    from loom.stores.search.home import SearchIndex
 
 
 class Store:
@@ -42,6 +46,13 @@ class Store:
         self.states = States(self.database)
         self.summaries = Summaries(self.database)
         self.snapshots = WrittenSnapshots(self.database)
+
+    @cached_property
+    def search(self) -> "SearchIndex":
+        """The index by which messages are found."""
+        from loom.stores.search.home import SearchIndex
+
+        return SearchIndex(self.database)
 
     def close(self) -> None:
         self.database.close()

@@ -61,6 +61,7 @@ def take_words(
     """Take away the words of these nodes, given with their depths, and those that the session has
     next to them.
     """
+    _take_from_index(writer, tree, gone)
     each = [(tree.key, seq) for seq in gone]
     writer.run_many(
         "UPDATE nodes SET body = NULL, author = '', reminder = '' WHERE tree = $1 AND seq = $2",
@@ -103,6 +104,19 @@ def take_words(
         is None
     ):
         _take_head(writer, tree.key)
+
+
+def _take_from_index(writer: Writer, tree: TreeRow, gone: Mapping[int, int]) -> None:
+    """Take messages out of the search index, as long as their words are there."""
+    indexed = writer.first_row(
+        "SELECT 1 FROM search_segments WHERE tenant = $1 AND project = $2 LIMIT 1",
+        tree.tenant,
+        tree.project,
+    )
+    if indexed is not None:
+        from loom.stores.search.forgetting import forget_nodes
+
+        forget_nodes(writer, tree, gone)
 
 
 def _take_labels(writer: Writer, tree: int, session: int) -> dict[int, int]:

@@ -8,10 +8,12 @@ run:
 {serial}      the type of a column that is the table's own growing key
 {bytes}       the type of a column of bytes
 {each:N}      a subselect of the texts of a JSON array that parameter N holds as text; {each_int:N}
-of its whole numbers {lock}        at the end of a select: keep the rows from others until this
-transaction ends {binary}      after the type of a text: compare it letter by letter, whatever the
-database's language {node_key}    the type of `seq` in `nodes`, and {node_tail} what that table ends
-with: PostgreSQL keeps a tree's nodes together
+of its whole numbers; {each_pair:N} of its pairs, as `tree` and `seq`
+{lock}        at the end of a select: keep the rows from others until this transaction ends
+{binary}      after the type of a text: compare it letter by letter, whatever the language
+{node_key}    the type of `seq` in `nodes`, and {node_tail} what that table ends with: PostgreSQL
+keeps a tree's nodes together; {by_tree} makes an index of them where the table is none
+{clustered}   at the end of a table: its rows are kept in the order of their key
 """
 
 import os

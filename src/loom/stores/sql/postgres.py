@@ -34,6 +34,10 @@ _TOKENS = {
     "binary": 'COLLATE "C"',  # names are compared letter by letter, as SQLite does
     "node_key": "BIGINT NOT NULL",
     "node_tail": ", PRIMARY KEY (tree, seq)",
+    "by_tree": "SELECT 1",  # the key of the table does it
+    "clustered": "",
+    "each_pair": "(SELECT (value->>0)::bigint AS tree, (value->>1)::bigint AS seq "
+    "FROM json_array_elements($N::json))",
 }
 _TEXTS = ("text", "varchar", "bpchar", "name")  # types of PostgreSQL that hold texts
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"

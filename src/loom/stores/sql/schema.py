@@ -133,4 +133,43 @@ generation TEXT {binary} NOT NULL,
             "CREATE INDEX nodes_reminder ON nodes (tree, reminder, depth) WHERE reminder <> ''",
         ),
     ),
+    Migration(
+        6,
+        "messages are found by their words: an index that can be built again from the nodes",
+        (
+            "{by_tree}",
+            # Nodes of a tree up to `upto` are in the index. `pending`: there are newer ones.
+            """CREATE TABLE search_trees (
+                tree BIGINT NOT NULL PRIMARY KEY, upto BIGINT NOT NULL, pending BIGINT NOT NULL)""",
+            "CREATE INDEX search_pending ON search_trees (tree) WHERE pending = 1",
+            "INSERT INTO search_trees (tree, upto, pending) SELECT key, 0, 1 FROM trees",
+            # A segment is `live`, or `building` while its terms are written, or `dead` while they
+            # are removed. A purge counts up its `revision`.
+            """CREATE TABLE search_segments (
+                key {serial}, tenant TEXT NOT NULL, project TEXT NOT NULL, state TEXT NOT NULL,
+                documents BIGINT NOT NULL, revision BIGINT NOT NULL, version BIGINT NOT NULL,
+                data {bytes} NOT NULL, created BIGINT NOT NULL)""",
+            "CREATE INDEX search_segments_project ON search_segments (tenant, project, state)",
+            # The line of each node that was indexed: the node at its beginning.
+            """CREATE TABLE search_documents (
+                tree BIGINT NOT NULL, seq BIGINT NOT NULL, line BIGINT NOT NULL,
+                PRIMARY KEY (tree, seq)){clustered}""",
+            """CREATE TABLE search_lines (
+                tree BIGINT NOT NULL, line BIGINT NOT NULL, segment BIGINT NOT NULL,
+                PRIMARY KEY (tree, line, segment)){clustered}""",
+            "CREATE INDEX search_lines_segment ON search_lines (segment)",
+            """CREATE TABLE search_terms (
+                segment BIGINT NOT NULL, term TEXT {binary} NOT NULL, data {bytes} NOT NULL,
+                PRIMARY KEY (segment, term)){clustered}""",
+            # Vectors of messages, by who made them; and the segments of which all are made.
+            """CREATE TABLE search_embedders (
+                key {serial}, name TEXT {binary} NOT NULL UNIQUE)""",
+            """CREATE TABLE search_vectors (
+                embedder BIGINT NOT NULL, tree BIGINT NOT NULL, seq BIGINT NOT NULL,
+                data {bytes} NOT NULL, PRIMARY KEY (embedder, tree, seq)){clustered}""",
+            """CREATE TABLE search_embedded (
+                segment BIGINT NOT NULL, embedder BIGINT NOT NULL,
+                PRIMARY KEY (segment, embedder)){clustered}""",
+        ),
+    ),
 )

@@ -33,6 +33,10 @@ _TOKENS = {
     "lock": "",  # a write has the whole database to itself
     "node_key": "INTEGER PRIMARY KEY",
     "node_tail": "",
+    "by_tree": "CREATE INDEX nodes_tree ON nodes (tree)",  # and by seq, the key of the table
+    "clustered": " WITHOUT ROWID",
+    "each_pair": "(SELECT json_extract(value, '$[0]') AS tree, json_extract(value, '$[1]') AS seq "
+    "FROM json_each($N))",
 }
 _AS_BYTES = (
     "typeof({name}) = 'text', CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) "

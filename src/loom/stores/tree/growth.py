@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from loom.conversation.canonical import to_json
+from loom.conversation.metadata import KIND as METADATA
 from loom.errors import Conflict, Diverged
 from loom.stores.sessions import SessionRow, by_key, conflict, lock, write_beside
 from loom.stores.sql.database import Database, Reader
@@ -71,8 +72,9 @@ class Growth:
                 and (newer := _went_on(writer, row, after, seen))
             ):
                 raise Conflict(row.id, after.short_id, newer)
-            [made], _ = nodes.append(writer, row.tree, after, [new.draft], row.key, now)
-            write_beside(writer, row, made.seq, new.records, now)
+            [made], known = nodes.append(writer, row.tree, after, [new.draft], row.key, now)
+            records = [each for each in new.records if not known or each[0] != METADATA]
+            write_beside(writer, row, made.seq, records, now)
             check_free(writer, tree, dict(new.handles))
             handles = [
                 (tree, handle, row.key, "span", to_json(kept), now) for handle, kept in new.handles

@@ -225,7 +225,13 @@ def insert_nodes(
         rows.append(row)
         behind[plan.id] = (node, key)
     writer.run_many(_INSERT, rows)
+    writer.all(_TO_INDEX, tree.key)
     return made
+
+
+# What is written is indexed later.
+_TO_INDEX = """INSERT INTO search_trees (tree, upto, pending) VALUES ($1, 0, 1)
+    ON CONFLICT (tree) DO UPDATE SET pending = 1 WHERE search_trees.pending = 0"""
 
 
 def _make_root(seq: int, short_id: str, plan: PlannedNode) -> Node:

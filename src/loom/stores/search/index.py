@@ -1,0 +1,454 @@
+"""The index of a store as a search reads it, in one snapshot: an `Index` of `loom.recall`."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from loom.conversation.searchable import searchable_text
+from loom.recall.embedder import Embedder, Vector
+from loom.recall.index import Document, Size
+from loom.stores.search.indexing import pairs_of
+from loom.stores.search.scope import SearchedPath, SearchScope
+from loom.stores.search.segments import (
+    IndexedMessage,
+    Numbers,
+    Postings,
+    Segment,
+    decode_postings,
+    decode_segment,
+    list_terms,
+    make_segment,
+)
+from loom.stores.search.vectors import EmbedderKeys, decode_vector
+from loom.stores.sql.database import Reader
+from loom.stores.sql.stored import UNREADABLE
+from loom.stores.tree.path import to_message
+
+MAX_AUTHORS = 300
+MAX_COMPARED_VECTORS = 5000  # the newest in the scope, that a question is compared with
+_ROUNDED_DIGITS = 6
+
+
+class SegmentCache:
+    """Segments in memory, the ones used last; each as it was after its last purge."""
+
+    def __init__(self, max_bytes: int = 96 * 2**20) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._held: dict[tuple[int, int], Segment] = {}
+
+    def get(self, key: int, revision: int) -> Segment | None:
+        found = self._held.pop((key, revision), None)
+        if found is not None:
+            self._held[key, revision] = found
+        return found
+
+    def put(self, key: int, revision: int, segment: Segment) -> None:
+        if (key, revision) in self._held:
+            return
+        self._held[key, revision] = segment
+        self._bytes += segment.size
+        while self._bytes > self._max_bytes and len(self._held) > 1:
+            oldest = next(iter(self._held))
+            self._bytes -= self._held.pop(oldest).size
+
+    def clear(self) -> None:
+        self._held.clear()
+        self._bytes = 0
+
+
+class _Part:
+    """A segment with what the scope may see of it."""
+
+    def __init__(self, key: int, segment: Segment, visible: Numbers) -> None:
+        self.key, self.segment, self.visible = key, segment, visible
+        self.postings: dict[str, Postings | None] = {}
+
+    def ordinals(self, term: str) -> Numbers:
+        found = self.postings.get(term)
+        if found is None:
+            return np.empty(0, dtype=np.int64)
+        return found.ordinals[self.visible[found.ordinals]]
+
+    def count(self, ordinal: int, term: str) -> int:
+        found = self.postings.get(term)
+        if found is None:
+            return 0
+        at = int(np.searchsorted(found.ordinals, ordinal))
+        if at == len(found.ordinals) or int(found.ordinals[at]) != ordinal:
+            return 0
+        return int(found.counts[at])
+
+    def line_at(self, ordinal: int) -> tuple[int, int, int]:
+        """The number of the line of a message, its tree and its depth."""
+        place = self._places[ordinal]
+        number = int(np.searchsorted(self.segment.starts, place, side="right")) - 1
+        return number, int(self.segment.trees[number]), int(self.segment.depths[place])
+
+    @property
+    def _places(self) -> Numbers:
+        if not hasattr(self, "_by_ordinal"):
+            self._by_ordinal = np.empty(len(self.segment), dtype=np.int64)
+            self._by_ordinal[self.segment.order] = np.arange(len(self.segment))
+        return self._by_ordinal
+
+    def find(self, line: int, depth: int) -> int | None:
+        """The ordinal of the message at a depth of a line, if it may be seen."""
+        segment = self.segment
+        number = int(np.searchsorted(segment.lines, line))
+        if number == len(segment.lines) or int(segment.lines[number]) != line:
+            return None
+        start, stop = int(segment.starts[number]), int(segment.starts[number + 1])
+        place = start + int(np.searchsorted(segment.depths[start:stop], depth))
+        if place == stop or int(segment.depths[place]) != depth:
+            return None
+        ordinal = int(segment.order[place])
+        if not self.visible[ordinal]:
+            return None
+        return ordinal
+
+
+class StoreIndex:
+    """The messages of a scope. Keys are those of nodes. It is good for one search."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        scope: SearchScope,
+        cache: SegmentCache,
+        where: Sequence[Collection[str]] = (),
+        embedder: Embedder | None = None,
+    ) -> None:
+        self._reader, self._scope, self._embedder = reader, scope, embedder
+        self._owners = _list_owners(scope.paths)
+        tail = sorted(scope.tail, key=lambda each: (each.message.created, each.message.seq))
+        self._tail_paths = [each.path for each in tail]
+        self._tail_trees = [each.message.tree for each in tail]
+        self._tail_places = {
+            (each.path, each.message.depth): ordinal for ordinal, each in enumerate(tail)
+        }
+        self._parts = list(_read_parts(reader, scope, cache))
+        self._tail = _make_tail([each.message for each in tail])
+        if self._tail is not None:
+            self._parts.append(self._tail)
+        if where:
+            self._keep_only(where)
+        self._found: dict[int, tuple[_Part, int]] = {}
+        self._texts: dict[int, str] = {}
+
+    # What is in the scope
+
+    def _keep_only(self, where: Sequence[Collection[str]]) -> None:
+        """Leave out messages whose metadata lacks one of the terms of each collection."""
+        self._fetch(sorted({term for choices in where for term in choices}))
+        for part in self._parts:
+            visible = part.visible
+            for choices in where:
+                passing = np.zeros(len(part.segment), dtype=bool)
+                for term in choices:
+                    passing[part.ordinals(term)] = True
+                visible = visible & passing
+            part.visible = visible
+
+    def _fetch(self, terms: Iterable[str]) -> None:
+        """Read who has these terms, in all segments at once."""
+        stored = {part.key: part for part in self._parts if part is not self._tail}
+        for term in terms:
+            missing = [key for key, part in stored.items() if term not in part.postings]
+            if not missing:
+                continue
+            for key in missing:
+                stored[key].postings[term] = None
+            for key, data in self._reader.all(_POSTINGS, str(missing), term):
+                stored[key].postings[term] = decode_postings(data)
+
+    # The protocol
+
+    def size(self) -> Size:
+        documents = sum(int(part.visible.sum()) for part in self._parts)
+        length = sum(int(part.segment.lengths[part.visible].sum()) for part in self._parts)
+        return Size(documents, length)
+
+    def frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
+        self._fetch(terms)
+        found = {term: sum(len(part.ordinals(term)) for part in self._parts) for term in terms}
+        return {term: count for term, count in found.items() if count}
+
+    def find_holding(self, term: str, limit: int) -> Sequence[int]:
+        self._fetch([term])
+        return self._choose_newest([(part, part.ordinals(term)) for part in self._parts], limit)
+
+    def find_newest(self, limit: int) -> Sequence[int]:
+        return self._choose_newest(
+            [(part, _last_visible(part, limit)) for part in self._parts], limit
+        )
+
+    def find_between(self, start: int, stop: int, limit: int) -> Sequence[int]:
+        found = list[tuple[_Part, Numbers]]()
+        for part in self._parts:
+            first, last = np.searchsorted(part.segment.created, [start, stop])
+            found.append((part, first + np.flatnonzero(part.visible[first:last])))
+        return self._choose_newest(found, limit)
+
+    def _choose_newest(self, found: Sequence[tuple[_Part, Numbers]], limit: int) -> list[int]:
+        """The keys of the newest of these messages; ordinals are by time."""
+        keys, stamps, places = list[Numbers](), list[Numbers](), list[tuple[_Part, Numbers]]()
+        for part, ordinals in found:
+            newest = ordinals[max(len(ordinals) - limit, 0) :]
+            if len(newest):
+                keys.append(part.segment.seqs[newest])
+                stamps.append(part.segment.created[newest])
+                places.append((part, newest))
+        if not keys:
+            return []
+        for (part, ordinals), own in zip(places, keys, strict=True):
+            pairs = zip(own.tolist(), ordinals.tolist(), strict=True)
+            self._found.update((key, (part, ordinal)) for key, ordinal in pairs)
+        every = np.concatenate(keys)
+        order = np.lexsort((every, np.concatenate(stamps)))[::-1][:limit]
+        chosen: list[int] = every[order].tolist()
+        return chosen
+
+    def read(self, keys: Sequence[int], terms: Sequence[str]) -> Sequence[Document]:
+        self._fetch(terms)
+        return [self._document(key, *self._found[key], terms) for key in keys if key in self._found]
+
+    def _document(self, key: int, part: _Part, ordinal: int, terms: Sequence[str]) -> Document:
+        segment = part.segment
+        path, depth = self._place(part, ordinal)
+        counts = {term: part.count(ordinal, term) for term in terms}
+        return Document(
+            key=key,
+            session=self._scope.paths[path].session,
+            place=depth,
+            role=segment.role(ordinal),
+            author=segment.author(ordinal),
+            created=int(segment.created[ordinal]),
+            length=int(segment.lengths[ordinal]),
+            tokens=int(segment.tokens[ordinal]),
+            counts={term: count for term, count in counts.items() if count},
+            echo=segment.is_echo(ordinal),
+        )
+
+    def find_near(self, keys: Sequence[int], distance: int) -> Mapping[int, Sequence[int]]:
+        return {key: self._near(key, distance) for key in keys if key in self._found}
+
+    def _near(self, key: int, distance: int) -> list[int]:
+        path, depth = self._place(*self._found[key])
+        near = list[int]()
+        for place in range(max(depth - distance, 0), depth + distance + 1):
+            if place == depth:
+                near.append(key)
+                continue
+            found = self._at(path, place)
+            if found is not None:
+                part, ordinal = found
+                near.append(int(part.segment.seqs[ordinal]))
+                self._found[near[-1]] = found
+        return near
+
+    def texts(self, keys: Sequence[int]) -> Mapping[int, str]:
+        missing = [key for key in keys if key in self._found and key not in self._texts]
+        if missing:
+            for seq, body in self._reader.all(_BODIES, pairs_of(self._pairs(missing))):
+                try:
+                    self._texts[seq] = searchable_text(to_message(body))
+                except UNREADABLE:  # damaged; the doctor tells of it
+                    continue
+        return {key: self._texts[key] for key in keys if key in self._texts}
+
+    def authors(self) -> Sequence[str]:
+        found: dict[str, None] = {}
+        for part in self._parts:
+            for number in np.unique(part.segment.authors[part.visible]).tolist():
+                found[part.segment.names[number]] = None
+        return sorted(filter(None, found))[:MAX_AUTHORS]
+
+    # Vectors
+
+    def vectors(self, keys: Sequence[int], embedder: str) -> Mapping[int, Vector]:
+        known = [key for key in keys if key in self._found]
+        own = EmbedderKeys(self._reader).find(embedder)
+        found: dict[int, Vector] = {}
+        if own is not None and known:
+            rows = self._reader.all(_VECTORS, pairs_of(self._pairs(known)), own)
+            found = {seq: decode_vector(data) for seq, data in rows}
+        return {**found, **self._embed_tail(known, embedder)}
+
+    def _embed_tail(self, keys: Sequence[int], embedder: str) -> dict[int, Vector]:
+        """Vectors of messages that are not indexed yet."""
+        fresh = [key for key in keys if self._found[key][0] is self._tail]
+        if not fresh or self._embedder is None or self._embedder.name != embedder:
+            return {}
+        texts = self.texts(fresh)
+        rows = self._embedder.embed([texts[key] for key in texts])
+        return dict(zip(texts, rows, strict=True))
+
+    def find_nearest(self, vector: Vector, embedder: str, limit: int) -> Sequence[int]:
+        """Compares the newest messages of the scope, MAX_COMPARED_VECTORS of them at most."""
+        newest = self.find_newest(MAX_COMPARED_VECTORS)
+        found = self.vectors(newest, embedder)
+        if not found:
+            return []
+        keys = [key for key in newest if key in found]
+        scores = np.stack([found[key] for key in keys]) @ vector
+        rounded = np.round(scores.astype(np.float64), _ROUNDED_DIGITS)
+        order = np.argsort(-rounded, kind="stable")[:limit]  # of equals the newer
+        return [keys[at] for at in order.tolist()]
+
+    # Where messages are
+
+    def place_of(self, key: int) -> tuple[SearchedPath, int]:
+        """The path and the depth at which a message was found."""
+        path, depth = self._place(*self._found[key])
+        return self._scope.paths[path], depth
+
+    def _pairs(self, keys: Iterable[int]) -> list[tuple[int, int]]:
+        return [(self._tree(*self._found[key]), key) for key in keys]
+
+    def _tree(self, part: _Part, ordinal: int) -> int:
+        if part is self._tail:
+            return self._tail_trees[ordinal]
+        return part.line_at(ordinal)[1]
+
+    def _place(self, part: _Part, ordinal: int) -> tuple[int, int]:
+        """The number of the path on which a message is seen, and its depth."""
+        number, _, depth = part.line_at(ordinal)
+        if part is self._tail:
+            return self._tail_paths[ordinal], depth
+        line = int(part.segment.lines[number])
+        for path in self._owners[line]:
+            searched = self._scope.paths[path]
+            if depth <= searched.stretches[line] and depth not in searched.hidden:
+                return path, depth
+        raise AssertionError("a message that is seen is on a path")
+
+    def _at(self, path: int, depth: int) -> tuple[_Part, int] | None:
+        """The message at a depth of a path, if it may be seen."""
+        in_tail = self._tail_places.get((path, depth))
+        if in_tail is not None and self._tail is not None:
+            return (self._tail, in_tail) if self._tail.visible[in_tail] else None
+        searched = self._scope.paths[path]
+        fitting = [(upto, line) for line, upto in searched.stretches.items() if depth <= upto]
+        if not fitting or depth in searched.hidden:
+            return None
+        line = min(fitting)[1]
+        for part in self._parts:
+            ordinal = None if part is self._tail else part.find(line, depth)
+            if ordinal is not None:
+                return part, ordinal
+        return None
+
+
+_POSTINGS = """SELECT t.segment, t.data FROM {each_int:1} e CROSS JOIN search_terms t
+    WHERE t.segment = e.value AND t.term = $2"""
+_BODIES = """SELECT n.seq, n.body FROM {each_pair:1} e CROSS JOIN nodes n
+    WHERE n.tree = e.tree AND n.seq = e.seq AND n.body IS NOT NULL"""
+_VECTORS = """SELECT v.seq, v.data FROM {each_pair:1} e CROSS JOIN search_vectors v
+    WHERE v.embedder = $2 AND v.tree = e.tree AND v.seq = e.seq"""
+
+
+def _make_tail(messages: Sequence[IndexedMessage]) -> _Part | None:
+    """A part of messages that are in no segment."""
+    if not messages:
+        return None
+    part = _Part(0, make_segment(messages), np.ones(len(messages), dtype=bool))
+    part.postings = {
+        term: Postings(np.array(ordinals), np.array(counts))
+        for term, (ordinals, counts) in list_terms(messages).items()
+    }
+    return part
+
+
+def _last_visible(part: _Part, limit: int) -> Numbers:
+    """The ordinals of the newest messages that may be seen, not many more than asked for."""
+    size = len(part.segment)
+    window = limit
+    while True:
+        start = max(size - window, 0)
+        found = start + np.flatnonzero(part.visible[start:])
+        if len(found) >= limit or start == 0:
+            return found
+        window *= 4
+
+
+def _list_owners(paths: Sequence[SearchedPath]) -> dict[int, list[int]]:
+    """The numbers of the paths that have a line."""
+    owners: dict[int, list[int]] = {}
+    for number, path in enumerate(paths):
+        for line in path.stretches:
+            owners.setdefault(line, []).append(number)
+    return owners
+
+
+def _read_parts(reader: Reader, scope: SearchScope, cache: SegmentCache) -> Iterator[_Part]:
+    """The segments that have messages of the scope."""
+    if scope.is_whole or len(scope.paths) > 1:
+        rows = reader.all(_LIVE, scope.tenant, scope.project)
+    else:
+        rows = [
+            row
+            for path in scope.paths
+            for row in reader.all(_LIVE_WITH, path.tree, str(list(path.stretches)))
+        ]
+    plain, special = _split_paths(scope.paths)
+    for key, revision in rows:
+        segment = cache.get(key, revision)
+        if segment is None:
+            found = reader.first_row("SELECT data FROM search_segments WHERE key = $1", key)
+            segment = decode_segment(found[0] if found else b"", key)
+            cache.put(key, revision, segment)
+        visible = _see(segment, plain, special)
+        if visible.any():
+            yield _Part(key, segment, visible)
+
+
+_LIVE = """SELECT key, revision FROM search_segments
+    WHERE tenant = $1 AND project = $2 AND state = 'live' ORDER BY key"""
+_LIVE_WITH = """SELECT DISTINCT s.key, s.revision FROM {each_int:2} e CROSS JOIN search_lines l
+    CROSS JOIN search_segments s
+    WHERE l.tree = $1 AND l.line = e.value AND s.key = l.segment AND s.state = 'live'"""
+
+
+def _split_paths(
+    paths: Sequence[SearchedPath],
+) -> tuple[tuple[Numbers, Numbers], list[SearchedPath]]:
+    """How far each line is seen on paths where nothing is hidden; and the other paths."""
+    furthest: dict[int, int] = {}
+    special = list[SearchedPath]()
+    for path in paths:
+        if path.hidden:
+            special.append(path)
+            continue
+        for line, upto in path.stretches.items():
+            furthest[line] = max(upto, furthest.get(line, -1))
+    lines = np.array(sorted(furthest), dtype=np.int64)
+    return (lines, np.array([furthest[line] for line in lines.tolist()], dtype=np.int64)), special
+
+
+def _see(
+    segment: Segment, plain: tuple[Numbers, Numbers], special: Sequence[SearchedPath]
+) -> Numbers:
+    """Which messages of a segment are seen, by ordinal."""
+    visible = np.zeros(len(segment), dtype=bool)
+    lines, furthest = plain
+    if len(lines):
+        at = np.minimum(np.searchsorted(lines, segment.lines), len(lines) - 1)
+        upto = np.where(lines[at] == segment.lines, furthest[at], -1)
+        counts = np.diff(segment.starts.astype(np.int64))
+        visible[segment.order] = segment.depths.astype(np.int64) <= np.repeat(upto, counts)
+    for path in special:
+        _see_path(segment, path, visible)
+    visible &= segment.seqs != 0
+    return visible
+
+
+def _see_path(segment: Segment, path: SearchedPath, visible: Numbers) -> None:
+    hidden = np.array(sorted(path.hidden), dtype=np.int64)
+    for line, upto in path.stretches.items():
+        number = int(np.searchsorted(segment.lines, line))
+        if number == len(segment.lines) or int(segment.lines[number]) != line:
+            continue
+        start, stop = int(segment.starts[number]), int(segment.starts[number + 1])
+        depths = segment.depths[start:stop].astype(np.int64)
+        seen = (depths <= upto) & ~np.isin(depths, hidden)
+        visible[segment.order[start:stop][seen]] = True

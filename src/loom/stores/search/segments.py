@@ -1,0 +1,249 @@
+"""The form of a segment: columns of numbers for its messages, and for each term who has it.
+
+The ordinal of a message is its place in the segment, by time. Columns are by ordinal, but for
+`order` and `depths`, which are by line and depth.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from loom.conversation.message import ROLES
+from loom.stores.sql.stored import damage_error
+
+SPLITTER_VERSION = 1  # of the rules that make terms of a message; another one means a new index
+MAX_SEGMENT_DOCUMENTS = 32_768
+MAX_COUNT = 255  # of one term in one message
+_MAX_UINT = 2**32 - 1
+_ECHO_BIT = 0x80
+
+Numbers = NDArray[Any]
+
+
+class IndexedMessage(Struct, frozen=True):
+    """A message that goes into the index. `counts` has its terms and those of its metadata."""
+
+    seq: int
+    tree: int
+    line: int
+    depth: int
+    created: int
+    tokens: int
+    role: str
+    author: str
+    is_echo: bool
+    length: int
+    counts: Mapping[str, int]
+
+
+class Segment(Struct, frozen=True, eq=False):
+    """The messages of a segment. One that was purged has the key 0."""
+
+    seqs: Numbers
+    created: Numbers
+    lengths: Numbers
+    tokens: Numbers
+    kinds: Numbers
+    authors: Numbers
+    names: tuple[str, ...]
+    lines: Numbers
+    trees: Numbers
+    starts: Numbers
+    order: Numbers
+    depths: Numbers
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return sum(each.nbytes for each in _columns(self).values())
+
+    def role(self, ordinal: int) -> str:
+        return ROLES[int(self.kinds[ordinal]) & ~_ECHO_BIT]
+
+    def is_echo(self, ordinal: int) -> bool:
+        return bool(int(self.kinds[ordinal]) & _ECHO_BIT)
+
+    def author(self, ordinal: int) -> str:
+        return self.names[int(self.authors[ordinal])]
+
+
+def _columns(segment: Segment) -> dict[str, Numbers]:
+    return {name: getattr(segment, name) for name in _TYPES}
+
+
+_TYPES = {
+    "seqs": "<i8",
+    "created": "<i8",
+    "lengths": "<u4",
+    "tokens": "<u4",
+    "kinds": "<u1",
+    "authors": "<u2",
+    "lines": "<i8",
+    "trees": "<i8",
+    "starts": "<u4",
+    "order": "<u2",
+    "depths": "<u4",
+}
+
+
+def encode_segment(segment: Segment) -> bytes:
+    columns = {name: getattr(segment, name).tobytes() for name in _TYPES}
+    return msgspec.msgpack.encode({**columns, "names": segment.names})
+
+
+def decode_segment(data: bytes, name: object) -> Segment:
+    try:
+        found = msgspec.msgpack.decode(data)
+        columns = {
+            column: np.frombuffer(found[column], dtype=kind) for column, kind in _TYPES.items()
+        }
+        segment = Segment(**columns, names=tuple(found["names"]))
+        _check_segment(segment)
+    except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+        raise damage_error(
+            f"segment {name} of the search index", "build the index again: Loom.index(again=True)"
+        ) from error
+    return segment
+
+
+def _check_segment(segment: Segment) -> None:
+    count, lines = len(segment.seqs), len(segment.lines)
+    by_document = ("created", "lengths", "tokens", "kinds", "authors", "order", "depths")
+    if any(len(getattr(segment, name)) != count for name in by_document):
+        raise ValueError("its columns differ in length")
+    if len(segment.trees) != lines or len(segment.starts) != lines + 1:
+        raise ValueError("its lines differ in length")
+    if count and (
+        int(segment.starts[-1]) != count
+        or int(segment.order.max()) >= count
+        or int(segment.authors.max()) >= len(segment.names)
+        or int((segment.kinds & ~np.uint8(_ECHO_BIT)).max()) >= len(ROLES)
+    ):
+        raise ValueError("its columns name what is not there")
+
+
+def make_segment(messages: Sequence[IndexedMessage]) -> Segment:
+    """The columns of messages that are in order of time."""
+    names = tuple(dict.fromkeys(["", *(each.author for each in messages)]))
+    numbers = {name: number for number, name in enumerate(names)}
+    kinds = [ROLES.index(each.role) | (_ECHO_BIT if each.is_echo else 0) for each in messages]
+    return arrange_lines(
+        {
+            "seqs": _column("seqs", [each.seq for each in messages]),
+            "created": _column("created", [each.created for each in messages]),
+            "lengths": _column("lengths", [each.length for each in messages]),
+            "tokens": _column("tokens", [min(each.tokens, _MAX_UINT) for each in messages]),
+            "kinds": _column("kinds", kinds),
+            "authors": _column("authors", [numbers[each.author] for each in messages]),
+        },
+        names,
+        _column("lines", [each.line for each in messages]),
+        _column("trees", [each.tree for each in messages]),
+        _column("depths", [each.depth for each in messages]),
+    )
+
+
+def arrange_lines(
+    columns: dict[str, Numbers],
+    names: tuple[str, ...],
+    lines: Numbers,
+    trees: Numbers,
+    depths: Numbers,
+) -> Segment:
+    """A segment from its columns, and for each message its line, tree and depth."""
+    order = np.lexsort((depths, lines))
+    every, starts = np.unique(lines[order], return_index=True)
+    return Segment(
+        **columns,
+        names=names,
+        lines=every,
+        trees=trees[order][starts],
+        starts=np.append(starts, len(order)).astype(_TYPES["starts"]),
+        order=order.astype(_TYPES["order"]),
+        depths=depths[order].astype(_TYPES["depths"]),
+    )
+
+
+def _column(name: str, values: Iterable[int]) -> Numbers:
+    return np.array(list(values), dtype=_TYPES[name])
+
+
+def spread_lines(segment: Segment) -> tuple[Numbers, Numbers, Numbers]:
+    """For each message by ordinal: the number of its line in the segment, its tree, its depth."""
+    counts = np.diff(segment.starts.astype(np.int64))
+    numbers = np.empty(len(segment), dtype=np.int64)
+    numbers[segment.order] = np.repeat(np.arange(len(segment.lines)), counts)
+    depths = np.empty(len(segment), dtype=np.int64)
+    depths[segment.order] = segment.depths
+    return numbers, segment.trees[numbers], depths
+
+
+# Who has a term
+
+
+class Postings(Struct, frozen=True, eq=False):
+    """The ordinals of messages with a term, in order, and how often each has it."""
+
+    ordinals: Numbers
+    counts: Numbers
+
+
+def encode_postings(ordinals: Numbers, counts: Numbers) -> bytes:
+    """One byte says whether a term occurs more than once in some message; then come the ordinals,
+    and the counts only in that case.
+    """
+    listed = ordinals.astype("<u2").tobytes()
+    if int(counts.max()) == 1:
+        return b"\0" + listed
+    return b"\1" + listed + counts.astype("<u1").tobytes()
+
+
+def decode_postings(data: bytes) -> Postings:
+    if data[0]:
+        size = (len(data) - 1) // 3
+        return Postings(
+            np.frombuffer(data, dtype="<u2", count=size, offset=1),
+            np.frombuffer(data, dtype="<u1", offset=1 + 2 * size),
+        )
+    ordinals = np.frombuffer(data, dtype="<u2", offset=1)
+    return Postings(ordinals, np.ones(len(ordinals), dtype=np.uint8))
+
+
+def list_terms(messages: Sequence[IndexedMessage]) -> dict[str, tuple[list[int], list[int]]]:
+    """For each term the ordinals of the messages that have it, and how often."""
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    for ordinal, message in enumerate(messages):
+        for term, count in message.counts.items():
+            ordinals, counts = found.setdefault(term, ([], []))
+            ordinals.append(ordinal)
+            counts.append(min(count, MAX_COUNT))
+    return found
+
+
+def encode_terms(messages: Sequence[IndexedMessage]) -> list[tuple[str, bytes]]:
+    """The terms of messages in order, as they are stored."""
+    return [
+        (term, _encode_lists(ordinals, counts))
+        for term, (ordinals, counts) in sorted(list_terms(messages).items())
+    ]
+
+
+def _encode_lists(ordinals: list[int], counts: list[int]) -> bytes:
+    """As `encode_postings`; most terms are in few messages."""
+    listed = _LITTLE.pack(ordinals[0])
+    if len(ordinals) > 1:
+        listed = np.array(ordinals, dtype="<u2").tobytes()
+    if max(counts) == 1:
+        return b"\0" + listed
+    return b"\1" + listed + bytes(counts)
+
+
+_LITTLE = struct.Struct("<H")
