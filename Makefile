@@ -16,7 +16,7 @@ $(VENV)/core: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/test: $(VENV)/core
-	$(PIP) -e '.[map,test,judges,postgres]'
+	$(PIP) -e '.[embed,map,test,judges,postgres]'
 	touch $@
 
 demo: $(VENV)/core

@@ -10,6 +10,7 @@ LoomError
 ├── CannotFit        what must be in a request does not fit its window
 ├── ChoiceError      the caller gave a name or a value that is not valid
 │   └── UnknownOption  a verb has no option of this name; it is a TypeError too
+├── EmbedderError    an embedder cannot be loaded, or did not answer
 └── StoreError       the store cannot be opened, read or written
     ├── Conflict     somebody else moved what this call was about to change
     ├── Diverged     a session of an import is already stored and differs
@@ -59,6 +60,12 @@ class ChoiceError(LoomError):
 
 class UnknownOption(ChoiceError, TypeError):
     """A verb has no option of this name; the text lists those that it has."""
+
+
+class EmbedderError(LoomError):
+    """An embedder cannot be loaded, or did not answer; the text names it. A search without vectors
+    still works.
+    """
 
 
 class StoreError(LoomError):
