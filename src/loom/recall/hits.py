@@ -13,7 +13,8 @@ class Match(Struct, frozen=True):
     that come with it, before and after, in order of place.
 
     `passage` is where in the text most of the question is said: from here to there, in characters.
-    `tokens` is the price of the document and of what comes with it.
+    If it `is_whole`, the document is the result, else the passage is, for the document is too large
+    for the budget. `tokens` is the price of the result and of what comes with it.
     """
 
     key: int
@@ -22,6 +23,7 @@ class Match(Struct, frozen=True):
     before: tuple[int, ...]
     after: tuple[int, ...]
     passage: tuple[int, int]
+    is_whole: bool
     tokens: int
 
 

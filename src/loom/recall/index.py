@@ -15,6 +15,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from loom.recall.embedder import Vector
 
+MAX_TEXT_CHARS = 200_000  # of a text that are indexed and searched for passages
+
 
 class Size(Struct, frozen=True):
     """How many documents a scope has, and how many terms they have together."""

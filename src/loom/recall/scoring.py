@@ -1,0 +1,183 @@
+"""How much each document says of a question.
+
+A score is a sum. All parts are on one scale: a document of usual length that says each term of the
+question once has 1.
+
+| part | what it is |
+|---|---|
+| own | BM25 of the terms; a term's weight is the square of its rarity, a share of all weights |
+| near | what the documents around it say, falling with each place |
+| together | the best that it or those around it say of each term: two may answer a question |
+| speaker | it was said by someone whom the question names |
+| time | it was created when the question says, or a little before or after |
+| meaning | how much nearer in meaning it is than the others, by the embedder |
+| fullness | longer documents say more, up to a limit |
+
+The weights were chosen on conversations other than those that they were measured on, and are round
+numbers: between half and twice of each the results hardly change.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import log
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from loom.recall.index import Document, Size
+from loom.recall.question import Question
+from loom.recall.times import DAY_MS, TimeSpan
+
+# of BM25: how soon saying it again adds nothing, and how much a long message is held to its length
+SATURATION, LENGTH = 1.2, 0.75
+PLACE_DECAY = 0.8  # what is left of what a document says, one place further
+MAX_DISTANCE = 12  # places within which documents help each other
+NEAR_WEIGHT, TOGETHER_WEIGHT = 0.4, 0.5
+SPEAKER_WEIGHT = 0.4
+TIME_WEIGHT, HALF_TIME_DAYS = 0.6, 7
+MEANING_WEIGHT, MEANING_SCALE = 0.8, 6.0  # the scale is in standard deviations
+FULLNESS_WEIGHT = 0.3
+ROUNDED_DIGITS = 4
+
+Floats = NDArray[np.float64]
+
+
+class Scored(Struct, frozen=True):
+    """A document with its score, and the parts of it that make a reason."""
+
+    document: Document
+    score: float
+    own: float
+    time: float
+    meaning: float
+
+    @property
+    def rank(self) -> tuple[float, int, int]:
+        """What orders documents: the greater score, then the newer."""
+        return (-self.score, -self.document.created, -self.document.key)
+
+
+class TermWeights(Struct, frozen=True):
+    """What each term of a question is worth in a scope; together they are worth 1."""
+
+    terms: tuple[str, ...]
+    weights: tuple[float, ...]
+    usual_length: float
+
+    @property
+    def pairs(self) -> list[tuple[float, str]]:
+        return list(zip(self.weights, self.terms, strict=True))
+
+
+def weigh_terms(question: Question, frequencies: Mapping[str, int], size: Size) -> TermWeights:
+    """The rarer a term, the more it is worth. What is nowhere is worth nothing."""
+    terms = tuple(term for term in question.terms if frequencies.get(term))
+    squares = [_rarity(frequencies[term], size.documents) ** 2 for term in terms]
+    total = sum(squares)
+    return TermWeights(
+        terms,
+        tuple(square / total for square in squares),
+        max(size.length / max(size.documents, 1), 1.0),
+    )
+
+
+def _rarity(frequency: int, documents: int) -> float:
+    frequency = min(frequency, documents)
+    return log(1 + (documents - frequency + 0.5) / (frequency + 0.5))
+
+
+def score_documents(
+    documents: Sequence[Document],
+    question: Question,
+    worth: TermWeights,
+    similarities: Mapping[int, float],
+) -> list[Scored]:
+    """Score documents, best first; of equals, the newer first.
+
+    `similarities` are those of the embedder by key; a document without one is taken as usual.
+    """
+    if not documents:
+        return []
+    documents = sorted(documents, key=lambda each: (each.session, each.place, each.key))
+    lengths = np.array([each.length for each in documents], dtype=np.float64)
+    said = _measure_terms(documents, worth, lengths)
+    weights = np.array(worth.weights)
+    own = weights @ said
+    meaning = _measure_meaning(documents, similarities)
+    time = _measure_times(documents, question.times)
+    speakers = np.array([each.author in question.speakers for each in documents])
+    near, together = _spread(documents, own, said)
+    score = (
+        own
+        + NEAR_WEIGHT * near
+        + TOGETHER_WEIGHT * (weights @ together)
+        + SPEAKER_WEIGHT * speakers
+        + TIME_WEIGHT * time
+        + MEANING_WEIGHT * meaning
+        + FULLNESS_WEIGHT * (lengths / (lengths + worth.usual_length))
+    )
+    rows = zip(
+        documents,
+        np.round(score, ROUNDED_DIGITS).tolist(),
+        own.tolist(),
+        time.tolist(),
+        meaning.tolist(),
+        strict=True,
+    )
+    return sorted((Scored(*row) for row in rows), key=lambda each: each.rank)
+
+
+def _measure_terms(documents: Sequence[Document], worth: TermWeights, lengths: Floats) -> Floats:
+    """How much each document says of each term: a row for each term."""
+    counts = np.zeros((len(worth.terms), len(documents)))
+    rows = {term: row for row, term in enumerate(worth.terms)}
+    for column, document in enumerate(documents):
+        for term, often in document.counts.items():
+            if term in rows:
+                counts[rows[term], column] = often
+    held = SATURATION * (1 - LENGTH + LENGTH * lengths / worth.usual_length)
+    said: Floats = counts * (SATURATION + 1) / (counts + held)
+    return said
+
+
+def _spread(documents: Sequence[Document], own: Floats, said: Floats) -> tuple[Floats, Floats]:
+    """What the documents around each say in sum, and the best that any of them says of each
+    term. Documents are in the order of their sessions and places.
+    """
+    near, together = np.zeros_like(own), said.copy()
+    numbers: dict[str, int] = {}
+    sessions = np.array([numbers.setdefault(each.session, len(numbers)) for each in documents])
+    places = np.array([each.place for each in documents])
+    for step in range(1, min(MAX_DISTANCE, len(documents) - 1) + 1):
+        gaps = np.minimum(places[step:] - places[:-step], 10 * MAX_DISTANCE)
+        share = np.where(sessions[step:] == sessions[:-step], PLACE_DECAY**gaps, 0.0)
+        near[step:] += share * own[:-step]
+        near[:-step] += share * own[step:]
+        np.maximum(together[:, step:], share * said[:, :-step], out=together[:, step:])
+        np.maximum(together[:, :-step], share * said[:, step:], out=together[:, :-step])
+    return near, together
+
+
+def _measure_times(documents: Sequence[Document], times: Sequence[TimeSpan]) -> Floats:
+    """1 if a document was created in a time that the question names; less before and after it."""
+    inside = np.zeros(len(documents))
+    if not times:
+        return inside
+    created = np.array([each.created for each in documents], dtype=np.float64)
+    for time in times:
+        away = np.maximum(np.maximum(time.start - created, created - time.stop), 0.0)
+        half = HALF_TIME_DAYS * DAY_MS + (time.stop - time.start) / 4
+        inside = np.maximum(inside, 0.5 ** (away / half))
+    return inside
+
+
+def _measure_meaning(documents: Sequence[Document], similarities: Mapping[int, float]) -> Floats:
+    """How many standard deviations a document is nearer than the mean, on the scale of scores."""
+    if not similarities:
+        return np.zeros(len(documents))
+    known = np.array([similarities.get(each.key, np.nan) for each in documents])
+    mean, deviation = float(np.nanmean(known)), float(np.nanstd(known))
+    if not deviation > 1e-6:
+        return np.zeros(len(documents))
+    measured: Floats = np.nan_to_num((known - mean) / deviation / MEANING_SCALE)
+    return measured
