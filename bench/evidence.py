@@ -36,7 +36,7 @@ from loom.conversation.words import split_terms
 from loom.recall.choosing import Room
 from loom.recall.corpus import Corpus, CorpusEntry
 from loom.recall.embedder import Embedder
-from loom.recall.search import Asked, search
+from loom.recall.search import SearchRequest, search
 from loom.recall.times import DAY_MS, to_days
 
 SHARED = Path(
@@ -165,7 +165,7 @@ def find_by_loom(talk: Talk, embedder: Embedder | None = None) -> Finder:
 
     def find(question: str, budget: int) -> Sequence[int]:
         room = Room(tokens=budget, session_tokens=talk.headers)
-        matches = search(corpus, Asked(question, room), embedder)
+        matches = search(corpus, SearchRequest(question, room), embedder)
         check_budget(talk, [match.tokens for match in matches], budget)
         found = [key for match in matches for key in (*match.before, match.key, *match.after)]
         check_lines(talk, found, budget)
@@ -290,7 +290,7 @@ def measure_paraphrases(path: Path, embedders: Sequence[str]) -> None:
         corpus = Corpus(entries, embedder)
         found = dict.fromkeys((5, 10, 20), 0.0)
         for sentence, key, others in sought:
-            asked = Asked(sentence, Room(limit=20), frozenset((key,)))
+            asked = SearchRequest(sentence, Room(limit=20), frozenset((key,)))
             keys = [match.key for match in search(corpus, asked, embedder)]
             for n in found:
                 found[n] += len(set(keys[:n]) & set(others)) / len(others)

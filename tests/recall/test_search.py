@@ -13,7 +13,7 @@ from loom.recall.choosing import Room
 from loom.recall.corpus import Corpus, CorpusEntry
 from loom.recall.embedder import Vectors
 from loom.recall.hits import Match
-from loom.recall.search import Asked, search
+from loom.recall.search import SearchRequest, search
 from loom.recall.times import DAY_MS, to_days
 from tests.shared import examples
 
@@ -50,51 +50,59 @@ def lines_of(matches: Sequence[Match]) -> list[int]:
 
 
 def test_stems_find_other_forms_of_a_word() -> None:
-    [first, *_] = search(talk(LINES), Asked("Did she go painting?"))
+    [first, *_] = search(talk(LINES), SearchRequest("Did she go painting?"))
     assert first.key == 4
     assert first.reason == "says painting"
 
 
 def test_irregular_forms_are_found() -> None:
-    [first, *_] = search(talk(LINES), Asked("Where did he go?"))
+    [first, *_] = search(talk(LINES), SearchRequest("Where did he go?"))
     assert first.key == 1
 
 
 def test_who_is_named_comes_first() -> None:
     corpus = talk([("Ann", "I bought a red bicycle."), ("Bob", "A red bell is what I bought.")])
-    assert keys(search(corpus, Asked("What red thing did Bob buy?"))) == [1, 0]
-    assert keys(search(corpus, Asked("What red thing did Ann buy?"))) == [0, 1]
-    assert keys(search(corpus, Asked("what red thing did ann buy?"))) == [0, 1]
+    assert keys(search(corpus, SearchRequest("What red thing did Bob buy?"))) == [1, 0]
+    assert keys(search(corpus, SearchRequest("What red thing did Ann buy?"))) == [0, 1]
+    assert keys(search(corpus, SearchRequest("what red thing did ann buy?"))) == [0, 1]
 
 
 def test_the_time_in_a_question_brings_messages_of_that_time_forward() -> None:
     said = [("Ann", "We went camping again.")]
     other = [("Ann", "We went camping at the lake.")]
     corpus = talk(said, other)
-    assert keys(search(corpus, Asked("When did Ann go camping in January 2023?"))) == [0, 1]
-    assert keys(search(corpus, Asked("When did Ann go camping in February 2023?"))) == [1, 0]
+    assert keys(search(corpus, SearchRequest("When did Ann go camping in January 2023?"))) == [0, 1]
+    assert keys(search(corpus, SearchRequest("When did Ann go camping in February 2023?"))) == [
+        1,
+        0,
+    ]
     march = to_days(2023, 3, 5) * DAY_MS
-    assert keys(search(corpus, Asked("Where did we camp last January?", now=march))) == [0, 1]
-    assert "from the time" in search(corpus, Asked("camping last month", now=march))[0].reason
+    assert keys(search(corpus, SearchRequest("Where did we camp last January?", now=march))) == [
+        0,
+        1,
+    ]
+    assert (
+        "from the time" in search(corpus, SearchRequest("camping last month", now=march))[0].reason
+    )
 
 
 def test_what_is_near_what_matches_comes_with_it() -> None:
-    asked = Asked("Which colours did Ann take for the sunrise?", Room(tokens=32))
+    asked = SearchRequest("Which colours did Ann take for the sunrise?", Room(tokens=32))
     found = lines_of(search(talk(LINES), asked))
     assert {4, 6} <= set(found)
 
 
 def test_without_a_budget_only_what_matches_is_a_hit() -> None:
-    [match] = search(talk(LINES), Asked("pottery"))
+    [match] = search(talk(LINES), SearchRequest("pottery"))
     assert match.key == 1
     assert set(match.before + match.after) <= {0, 2}
 
 
 def test_a_phrase_in_quotes_must_occur() -> None:
     corpus = talk([("Ann", "Mill Street"), ("Ann", "the street with the mill"), ("Ann", "a => b")])
-    assert keys(search(corpus, Asked('"Mill Street"'))) == [0]
-    assert keys(search(corpus, Asked('"=>"'))) == [2]
-    assert search(corpus, Asked('"Street Mill"')) == []
+    assert keys(search(corpus, SearchRequest('"Mill Street"'))) == [0]
+    assert keys(search(corpus, SearchRequest('"=>"'))) == [2]
+    assert search(corpus, SearchRequest('"Street Mill"')) == []
 
 
 def test_a_name_as_it_is_written_comes_first() -> None:
@@ -105,21 +113,21 @@ def test_a_name_as_it_is_written_comes_first() -> None:
             ("Ann", "main is in src, py is short"),
         ]
     )
-    assert keys(search(corpus, Asked("what of src/main.py?")))[0] == 1
+    assert keys(search(corpus, SearchRequest("what of src/main.py?")))[0] == 1
 
 
 def test_names_of_code_are_found_whole_and_by_their_words() -> None:
     corpus = talk(
         [("Ann", "call parse_turn first"), ("Ann", "parseTurn is older"), ("Ann", "turn")]
     )
-    assert keys(search(corpus, Asked("parse_turn")))[0] == 0
-    assert keys(search(corpus, Asked("parseTurn")))[0] == 1
-    assert 0 in keys(search(corpus, Asked("parse")))
+    assert keys(search(corpus, SearchRequest("parse_turn")))[0] == 0
+    assert keys(search(corpus, SearchRequest("parseTurn")))[0] == 1
+    assert 0 in keys(search(corpus, SearchRequest("parse")))
 
 
 def test_scripts_without_spaces_are_searched_by_pairs() -> None:
     corpus = talk([("Ann", "我昨天去了北京大学"), ("Ann", "今天天气很好"), ("Ann", "hello")])
-    assert keys(search(corpus, Asked("北京大学在哪里")))[0] == 0
+    assert keys(search(corpus, SearchRequest("北京大学在哪里")))[0] == 0
 
 
 def test_what_was_said_already_is_left_out() -> None:
@@ -128,17 +136,17 @@ def test_what_was_said_already_is_left_out() -> None:
         [("Bob", "the code of the door is 4711; do not lose it")],
         [("Ann", "The door is green.")],
     )
-    assert keys(search(corpus, Asked("code of the door", Room(tokens=500)))) == [1, 2]
+    assert keys(search(corpus, SearchRequest("code of the door", Room(tokens=500)))) == [1, 2]
 
 
 def test_of_equals_the_newer_comes_first() -> None:
     corpus = talk([("Ann", "tea alpha")], [("Ann", "tea gamma")], [("Ann", "tea delta")])
-    assert keys(search(corpus, Asked("tea"))) == [2, 1, 0]
+    assert keys(search(corpus, SearchRequest("tea"))) == [2, 1, 0]
 
 
 def test_what_is_excluded_is_not_found() -> None:
     corpus = talk(LINES)
-    found = search(corpus, Asked("pottery class", Room(tokens=400), excluded={1, 3}))
+    found = search(corpus, SearchRequest("pottery class", Room(tokens=400), excluded={1, 3}))
     assert not {1, 3} & set(lines_of(found))
 
 
@@ -146,7 +154,7 @@ def test_of_a_document_that_is_too_large_a_passage_is_chosen() -> None:
     filler = "\n".join(f"line {number} of a long log" for number in range(2000))
     text = f"{filler}\nERROR: the valve 17 is stuck\n{filler}"
     corpus = Corpus([CorpusEntry(0, "s", 0, text, 30_000)])
-    [match] = search(corpus, Asked("valve stuck", Room(tokens=400)))
+    [match] = search(corpus, SearchRequest("valve stuck", Room(tokens=400)))
     assert not match.is_whole
     assert "ERROR: the valve 17 is stuck" in text[slice(*match.passage)]
     assert match.tokens <= 50
@@ -154,8 +162,8 @@ def test_of_a_document_that_is_too_large_a_passage_is_chosen() -> None:
 
 def test_a_session_is_charged_once() -> None:
     corpus = talk(LINES, LINES[:1])
-    alone = search(corpus, Asked("pottery class", Room(tokens=60)))
-    charged = search(corpus, Asked("pottery class", Room(tokens=60, session_tokens=10)))
+    alone = search(corpus, SearchRequest("pottery class", Room(tokens=60)))
+    charged = search(corpus, SearchRequest("pottery class", Room(tokens=60, session_tokens=10)))
     assert sum(match.tokens for match in charged) <= 60
     assert len(lines_of(charged)) < len(lines_of(alone))
 
@@ -166,22 +174,22 @@ def test_a_session_is_charged_once() -> None:
 )
 def test_a_question_without_words_is_refused(query: str, complaint: str) -> None:
     with pytest.raises(ChoiceError, match=complaint):
-        search(talk(LINES), Asked(query))
+        search(talk(LINES), SearchRequest(query))
 
 
 def test_room_for_nothing_is_refused() -> None:
     for room in (Room(limit=0), Room(tokens=0)):
         with pytest.raises(ChoiceError, match="at least 1"):
-            search(talk(LINES), Asked("tea", room))
+            search(talk(LINES), SearchRequest("tea", room))
 
 
 def test_a_question_of_which_nothing_is_said_has_no_hits() -> None:
-    assert search(talk(LINES), Asked("zeppelin", Room(tokens=1000))) == []
-    assert search(talk(LINES), Asked("zeppelin")) == []
+    assert search(talk(LINES), SearchRequest("zeppelin", Room(tokens=1000))) == []
+    assert search(talk(LINES), SearchRequest("zeppelin")) == []
 
 
 def test_an_empty_scope_has_no_hits() -> None:
-    assert search(Corpus(), Asked("tea")) == []
+    assert search(Corpus(), SearchRequest("tea")) == []
 
 
 # Meaning
@@ -210,8 +218,8 @@ def test_an_embedder_finds_other_words_for_the_same() -> None:
         [CorpusEntry(n, "s", n, text, 5, author=who) for n, (who, text) in enumerate(lines)],
         Meanings(),
     )
-    assert search(corpus, Asked("the dog")) == []
-    [first, *_] = search(corpus, Asked("the dog"), Meanings())
+    assert search(corpus, SearchRequest("the dog")) == []
+    [first, *_] = search(corpus, SearchRequest("the dog"), Meanings())
     assert (first.key, first.reason) == (7, "near in meaning")
 
 
@@ -221,7 +229,7 @@ def test_vectors_of_another_embedder_are_not_compared() -> None:
 
     corpus = Corpus([CorpusEntry(0, "s", 0, "we got a puppy", 5)], Meanings())
     assert corpus.vectors([0], "meanings-1")
-    assert search(corpus, Asked("the dog"), Other()) == []
+    assert search(corpus, SearchRequest("the dog"), Other()) == []
 
 
 # Large scopes, and laws
@@ -238,7 +246,7 @@ def test_of_a_large_scope_candidates_are_found_by_their_rarest_terms(small_limit
     lines[40] = ("Ann", "the usual note about the heron")
     lines[41] = ("Bob", "it stood by the pond")
     corpus = talk(lines)
-    found = search(corpus, Asked("which note is about a heron?", Room(tokens=30)))
+    found = search(corpus, SearchRequest("which note is about a heron?", Room(tokens=30)))
     assert found[0].key == 40
     assert 41 in lines_of(found)
 
@@ -260,7 +268,7 @@ def test_a_budget_is_kept_and_nothing_comes_twice(
     sessions: list[list[tuple[str, str]]], query: str, tokens: int, header: int, limit: int | None
 ) -> None:
     corpus = talk(*sessions)
-    asked = Asked(query, Room(tokens, limit, header))
+    asked = SearchRequest(query, Room(tokens, limit, header))
     found = search(corpus, asked)
     assert sum(match.tokens for match in found) <= tokens
     assert limit is None or len(found) <= limit
@@ -282,7 +290,7 @@ def test_hits_are_in_order_of_score_and_then_of_age(
     sessions: list[list[tuple[str, str]]], query: str
 ) -> None:
     corpus = talk(*sessions)
-    found = search(corpus, Asked(query, Room(limit=5)))
+    found = search(corpus, SearchRequest(query, Room(limit=5)))
     assert len(found) <= 5
     documents = {one.key: one for one in corpus.read(keys(found), ())}
     ranks = [(-m.score, -documents[m.key].created, -m.key) for m in found]
@@ -304,4 +312,6 @@ def test_a_home_in_another_order_gives_the_same(
     backward = Backward()
     backward.__dict__.update(corpus.__dict__)
     for room in (Room(tokens=40), Room(limit=3)):
-        assert search(corpus, Asked(query, room)) == search(backward, Asked(query, room))
+        assert search(corpus, SearchRequest(query, room)) == search(
+            backward, SearchRequest(query, room)
+        )

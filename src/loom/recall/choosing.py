@@ -10,7 +10,7 @@ from loom.recall.hits import Match
 from loom.recall.index import MAX_TEXT_CHARS, Document, Index
 from loom.recall.passages import find_passage
 from loom.recall.question import Question
-from loom.recall.scoring import Scored, TermWeights
+from loom.recall.scoring import ScoredDocument, TermWeights
 
 MAX_WHOLE_SHARE = 0.25  # of the budget; of a larger document, a passage is chosen
 PASSAGE_SHARE = 0.125  # of the budget that a passage may have
@@ -42,7 +42,7 @@ class Room(Struct, frozen=True):
 
 
 class _Choice(Struct, frozen=True):
-    scored: Scored
+    scored: ScoredDocument
     tokens: int
     passage: tuple[int, int]
     is_whole: bool
@@ -76,7 +76,7 @@ class Chooser:
         self._least = 0  # tokens of the smallest result
         self._hits = 0
 
-    def choose(self, ranked: Sequence[Scored]) -> list[Match]:
+    def choose(self, ranked: Sequence[ScoredDocument]) -> list[Match]:
         """The matches, best first. `ranked` are documents, best first."""
         chosen: list[_Choice] = []
         self._unread = (each.document.key for each in ranked)
@@ -114,7 +114,7 @@ class Chooser:
             return True
         return room.tokens is not None and self._used + max(self._least, 1) > room.tokens
 
-    def _is_hit(self, scored: Scored) -> bool:
+    def _is_hit(self, scored: ScoredDocument) -> bool:
         """Whether a document answers by itself, not by what is around it."""
         return (
             scored.own > 0
@@ -123,7 +123,7 @@ class Chooser:
             or bool(self._question.phrases)
         )
 
-    def _consider(self, scored: Scored) -> _Choice | None:
+    def _consider(self, scored: ScoredDocument) -> _Choice | None:
         """A document as it fits, or None if it does not fit, or says nothing new."""
         document = scored.document
         header = 0
@@ -179,7 +179,7 @@ class Chooser:
         return self._texts[key]
 
     def _find_neighbours(
-        self, chosen: Sequence[_Choice], ranked: Sequence[Scored]
+        self, chosen: Sequence[_Choice], ranked: Sequence[ScoredDocument]
     ) -> list[_Choice]:
         """The messages right before and after hits that say nearly as much with them."""
         at = {(each.document.session, each.document.place): each for each in ranked}
@@ -226,7 +226,7 @@ class Chooser:
             sum(each.tokens for each in group),
         )
 
-    def _explain(self, scored: Scored) -> str:
+    def _explain(self, scored: ScoredDocument) -> str:
         """Why a document was chosen, for people."""
         question = self._question
         reasons = []

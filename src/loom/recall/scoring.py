@@ -42,7 +42,7 @@ ROUNDED_DIGITS = 4
 Floats = NDArray[np.float64]
 
 
-class Scored(Struct, frozen=True):
+class ScoredDocument(Struct, frozen=True):
     """A document with its score, and the parts of it that make a reason."""
 
     document: Document
@@ -91,7 +91,7 @@ def score_documents(
     question: Question,
     worth: TermWeights,
     similarities: Mapping[int, float],
-) -> list[Scored]:
+) -> list[ScoredDocument]:
     """Score documents, best first; of equals, the newer first.
 
     `similarities` are those of the embedder by key; a document without one is taken as usual.
@@ -124,7 +124,7 @@ def score_documents(
         meaning.tolist(),
         strict=True,
     )
-    return sorted((Scored(*row) for row in rows), key=lambda each: each.rank)
+    return sorted((ScoredDocument(*row) for row in rows), key=lambda each: each.rank)
 
 
 def _measure_terms(documents: Sequence[Document], worth: TermWeights, lengths: Floats) -> Floats:

@@ -21,7 +21,7 @@ from loom.recall.choosing import Chooser, Room
 from loom.recall.hits import Match
 from loom.recall.index import MAX_TEXT_CHARS, Index, Size
 from loom.recall.question import Question, read_question
-from loom.recall.scoring import Scored, TermWeights, score_documents, weigh_terms
+from loom.recall.scoring import ScoredDocument, TermWeights, score_documents, weigh_terms
 
 if TYPE_CHECKING:
     from loom.recall.embedder import Embedder
@@ -37,7 +37,7 @@ MAX_CHECKED = 256  # best documents whose texts are read for exact names
 NAME_WEIGHT = 0.5  # of each name that is written exactly so
 
 
-class Asked(Struct, frozen=True):
+class SearchRequest(Struct, frozen=True):
     """What is asked for, and of what: `excluded` are keys that must not be found. `now` is what
     *yesterday* refers to.
     """
@@ -50,21 +50,21 @@ class Asked(Struct, frozen=True):
 
 def search(
     index: Index,
-    asked: Asked,
+    request: SearchRequest,
     embedder: "Embedder | None" = None,
     count_tokens: Callable[[str], int] | None = None,
 ) -> list[Match]:
     """The documents of a scope that answer a question, best first, of equals the newer."""
-    _check_room(asked.room)
-    question = read_question(asked.query, index.authors(), asked.now)
+    _check_room(request.room)
+    question = read_question(request.query, index.authors(), request.now)
     size = index.size()
     worth = weigh_terms(question, index.frequencies(question.terms), size)
     scored = _score(index, question, size, worth, embedder)
-    excluded = frozenset(asked.excluded)
+    excluded = frozenset(request.excluded)
     ranked = [each for each in scored if each.document.key not in excluded]
     ranked = _check_exact(index, question, ranked)
     count = count_tokens or gate_counter(None).count_text
-    return Chooser(index, question, worth, asked.room, count).choose(ranked)
+    return Chooser(index, question, worth, request.room, count).choose(ranked)
 
 
 def _check_room(room: Room) -> None:
@@ -80,7 +80,7 @@ def _score(
     size: Size,
     worth: TermWeights,
     embedder: "Embedder | None",
-) -> list[Scored]:
+) -> list[ScoredDocument]:
     vector = None
     if embedder is not None:
         vector = embedder.embed([question.text])[0]
@@ -133,7 +133,9 @@ def _join(keys: Iterable[int], more: Iterable[int]) -> list[int]:
     return list(dict.fromkeys((*keys, *more)))
 
 
-def _check_exact(index: Index, question: Question, ranked: Sequence[Scored]) -> list[Scored]:
+def _check_exact(
+    index: Index, question: Question, ranked: Sequence[ScoredDocument]
+) -> list[ScoredDocument]:
     """The ranking after a look at the texts: what lacks a phrase is dropped, and what has a name as
     it is written comes forward.
     """
@@ -141,7 +143,7 @@ def _check_exact(index: Index, question: Question, ranked: Sequence[Scored]) -> 
         return list(ranked)
     checked = len(ranked) if question.phrases else MAX_CHECKED
     texts = index.texts([each.document.key for each in ranked[:checked]])
-    found: list[Scored] = []
+    found: list[ScoredDocument] = []
     for each in ranked[:checked]:
         text = texts.get(each.document.key, "")[:MAX_TEXT_CHARS]
         if not all(phrase in text for phrase in question.phrases):
@@ -151,10 +153,10 @@ def _check_exact(index: Index, question: Question, ranked: Sequence[Scored]) -> 
     return sorted(found, key=lambda each: each.rank) + list(ranked[checked:])
 
 
-def _raise_score(scored: Scored, amount: float) -> Scored:
+def _raise_score(scored: ScoredDocument, amount: float) -> ScoredDocument:
     if not amount:
         return scored
-    return Scored(
+    return ScoredDocument(
         scored.document,
         round(scored.score + amount, 4),
         scored.own + amount,
