@@ -5,6 +5,7 @@ owner and a limit in bytes.
 from loom.budget.estimate import forget_pieces
 from loom.context.cover.anchors import forget_names
 from loom.context.cover.lines import HistoryIndexes
+from loom.conversation.words import forget_words
 from loom.dialects.input import ParsedLists
 from loom.dialects.repair import SeenHistories
 
@@ -29,6 +30,7 @@ class Caches:
         self.indexes.clear()
         self.lists.clear()
         forget_names()
+        forget_words()
         forget_pieces()
 
 

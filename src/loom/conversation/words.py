@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from loom.conversation.stems import stem
 
-MAX_TERM_CHARS = 64  # of a longer run of letters and digits, only the beginning counts
+MAX_TERM_CHARS = 64  # of a longer word, only the beginning counts
 _CACHED_WORDS = 1 << 16
 _WORD = re.compile(r"\w+")
 _UNSPACED = re.compile(
@@ -33,18 +33,31 @@ def split_terms(text: str) -> list[str]:
 
 
 def find_term_spans(text: str) -> Iterator[tuple[int, int, str]]:
-    """The terms of a text in order, each with the run of characters that it comes from: where that
-    begins and ends.
+    """The terms of a text in order, each with the characters that it comes from: where they begin
+    and end.
     """
     for match in _WORD.finditer(text):
-        for term in terms_of_run(match[0]):
-            yield match.start(), match.end(), term
+        start, run = match.start(), match[0]
+        if not run.isascii():
+            plain = normalize("NFKC", run).lower()
+            if len(plain) == len(run):
+                yield from ((start + at, start + end, term) for at, end, term in _find_wide(plain))
+                continue
+        for term in terms_of_run(run):
+            yield start, match.end(), term
+
+
+def terms_of_run(run: str) -> tuple[str, ...]:
+    """The terms of a run of letters and digits."""
+    if len(run) > MAX_TERM_CHARS:
+        if not run.isascii():
+            return tuple(_wide_terms(normalize("NFKC", run).lower()))
+        run = run[:MAX_TERM_CHARS]
+    return _terms_of_short_run(run)
 
 
 @lru_cache(maxsize=_CACHED_WORDS)
-def terms_of_run(run: str) -> tuple[str, ...]:
-    """The terms of a run of letters and digits."""
-    run = run[:MAX_TERM_CHARS]
+def _terms_of_short_run(run: str) -> tuple[str, ...]:
     if run.isascii():
         low = run.lower()
         if low.isalpha() and (run == low or run[1:] == low[1:] or run.isupper()):
@@ -56,20 +69,30 @@ def terms_of_run(run: str) -> tuple[str, ...]:
     return tuple(_wide_terms(normalize("NFKC", run).lower()))
 
 
+def forget_words() -> None:
+    """Let go of the words that are remembered with their terms."""
+    _terms_of_short_run.cache_clear()
+
+
 def _wide_terms(run: str) -> Iterator[str]:
     """The terms of a run that is not English only."""
+    return (term for _, _, term in _find_wide(run))
+
+
+def _find_wide(run: str) -> Iterator[tuple[int, int, str]]:
+    """The same, with where each begins and ends."""
     start = 0
     for match in _UNSPACED.finditer(run):
         if match.start() > start:
-            yield stem(run[start : match.start()])
-        stretch = match[0]
+            yield start, match.start(), stem(run[start : match.start()][:MAX_TERM_CHARS])
+        stretch, start = match[0], match.start()
         if len(stretch) == 1:
-            yield stretch
-        else:
-            yield from (a + b for a, b in pairwise(stretch))
+            yield start, start + 1, stretch
+        for at, pair in enumerate(pairwise(stretch), start):
+            yield at, at + 2, "".join(pair)
         start = match.end()
     if start < len(run):
-        yield stem(run[start:])
+        yield start, len(run), stem(run[start:][:MAX_TERM_CHARS])
 
 
 def find_words(text: str) -> frozenset[str]:

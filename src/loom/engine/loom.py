@@ -9,7 +9,7 @@ from itertools import dropwhile
 from operator import itemgetter
 from os import PathLike, fspath, urandom
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -23,7 +23,9 @@ from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.dialects.document import to_plain_text
 from loom.engine.answers import AnswerOutcome
 from loom.engine.commands import carry_out
+from loom.engine.indexer import Indexer, check_embedder
 from loom.engine.inputs import parse_head, parse_messages
+from loom.engine.search import check_search, search_project
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
@@ -34,6 +36,7 @@ from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
 from loom.providers.knowledge import KnowledgeBase
+from loom.recall.hits import Hit
 from loom.stores import (
     ImportedSession,
     ListedTree,
@@ -47,6 +50,11 @@ from loom.stores import (
     folder_beside,
     import_lines,
 )
+
+if TYPE_CHECKING:
+    from loom.recall.embedder import Embedder
+else:
+    Embedder = Any  # it needs numpy, which only a search loads
 
 
 def _milliseconds() -> int:
@@ -87,6 +95,8 @@ class OpenOptions(TypedDict, total=False):
     knowledge: KnowledgeBase | Sequence[KnowledgeBase] | None
     # Seconds that all knowledge bases have together for one request (default: 0.1).
     knowledge_seconds: float | None
+    # Makes vectors of messages, so that a search finds them by meaning, too.
+    embedder: Embedder | None
     # Clock: milliseconds since 1970 (default: that of the system).
     now: Callable[[], int]
     # Makes the ids of sessions (default: random ones).
@@ -144,6 +154,7 @@ class Loom(Workspace):
             kept,
         )
         try:
+            made.indexer = Indexer(store, scope, check_embedder(options.get("embedder")))
             made.knowledge_lookup = made.knowledge_lookup.choose(
                 options.get("knowledge"), options.get("knowledge_seconds")
             )
@@ -302,6 +313,35 @@ class Loom(Workspace):
         self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
     @checks_arguments
+    def search(
+        self,
+        query: str,
+        limit: int | None = None,
+        *,
+        tokens: int | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> list[Hit]:
+        """Search the messages of all sessions in scope, also of archived ones.
+
+        Finds at most `limit` messages (default: 10), or with `tokens` as many as fit. `where` has
+        values that the metadata must have. Each hit names its session, and has a handle to recall.
+        """
+        request = check_search(query, tokens, limit, where, self.now())
+        self.indexer.catch_up()
+        return search_project(self.store, self.scope, request, self.indexer.embedder)
+
+    @checks_arguments
+    def index(self, *, again: bool = False, progress: Callable[[int], None] | None = None) -> int:
+        """Index all messages of the project that are not indexed yet, now rather than later.
+
+        Returns how many were indexed. With `again`, the index is built from the beginning.
+        `progress` is called with how many are done.
+        """
+        if again:
+            self.store.search.drop(self.scope)
+        return self.store.search.index_all(self.scope, self.indexer.embedder, progress)
+
+    @checks_arguments
     def recall(self, handle: str, *, plain: bool = False) -> str:
         """Get back what was left out under this handle, in any session in scope.
 
@@ -359,6 +399,7 @@ class Loom(Workspace):
     aexport = async_lines(export)
     aexport_tree = async_form(export_tree)
     aimport_lines = async_form(import_lines)
+    aindex = async_form(index)
     aimport_tree = async_form(import_tree)
     akeep_agent = async_form(keep_agent)
     anew = async_form(new)
@@ -368,6 +409,7 @@ class Loom(Workspace):
     apreferences = async_value(preferences)
     arecall = async_form(recall)
     arecognise = async_form(recognise)
+    asearch = async_form(search)
     asession = async_form(session)
     asessions = async_form(sessions)
     atree = async_form(tree)

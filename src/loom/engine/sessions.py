@@ -85,7 +85,7 @@ from loom.engine.pressure import (
 )
 from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
-from loom.engine.search import DEFAULT_HITS, search, shown_in
+from loom.engine.search import check_search, search_session, shown_in
 from loom.engine.session_state import (
     SessionState,
     handoff_values,
@@ -320,6 +320,7 @@ class Session:
             self.emit("conflict", expected=conflict.expected, found=conflict.found)
             raise
         self._now(row, nodes)
+        self._workspace.indexer.count_written(len(nodes))
         if any(message.role == "user" or message.results for message in messages):
             self._count_errors(messages)
         return nodes
@@ -1118,21 +1119,34 @@ class Session:
     # Search, and Loom's own tools
 
     @checks_arguments
-    def search(self, query: str, limit: int = DEFAULT_HITS) -> list[Hit]:
-        """Search the messages that the last request does not contain.
+    def search(
+        self,
+        query: str,
+        limit: int | None = None,
+        *,
+        tokens: int | None = None,
+        shown: bool = False,
+        where: Mapping[str, Any] | None = None,
+    ) -> list[Hit]:
+        """Search the messages of the session, by words, and by meaning if there is an embedder.
 
-        Each hit has a handle to recall.
+        Finds at most `limit` messages (default: 10), or with `tokens` as many as fit. What the last
+        request contains is not found, unless `shown` is True. `where` has values that the metadata
+        must have. Each hit has a handle to recall.
         """
-        overlay = self._overlay(self.path)
-        shown = shown_in(self._store.views.read_newest(self.row, self.path), len(self.path))
-        return search(
+        request = check_search(query, tokens, limit, where, self._workspace.now())
+        places = frozenset[int]()
+        if not shown:
+            newest = self._store.views.read_newest(self.row, self.path)
+            places = shown_in(newest, len(self.path))
+        self._workspace.indexer.catch_up(self.row.tree.key)
+        return search_session(
             self._store,
             self.row,
-            overlay,
-            query,
-            now=self._workspace.now(),
-            limit=limit,
-            shown=shown,
+            self._overlay(self.path),
+            request,
+            places,
+            self._workspace.indexer.embedder,
         )
 
     def use(self, call: Any) -> Node | None:

@@ -18,7 +18,8 @@ from loom.context import Working
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
-from loom.engine.search import DEFAULT_HITS, ECHOES
+from loom.conversation.searchable import ECHOES
+from loom.engine.search import DEFAULT_HITS
 from loom.errors import ChoiceError, shorten
 from loom.recall.hits import Hit
 
@@ -37,7 +38,7 @@ class Remembers(Protocol):
     def working(self) -> Working: ...
     def keep_working(self, working: Working) -> Working: ...
     def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]: ...
-    def search(self, query: str, limit: int = DEFAULT_HITS) -> list[Hit]: ...
+    def search(self, query: str, limit: int | None = None) -> list[Hit]: ...
 
 
 class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):

@@ -16,6 +16,7 @@ from loom.conversation.agents import Agent
 from loom.conversation.checked import checks_arguments
 from loom.engine.answers import Order
 from loom.engine.aware import Result
+from loom.engine.indexer import Indexer
 from loom.engine.knowledge import KnowledgeLookup
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
@@ -84,6 +85,7 @@ class Workspace:
         self._threads = Threads(WORKERS[store.database.name])
         self.caches = Caches()
         self.knowledge_lookup = KnowledgeLookup()
+        self.indexer = Indexer(store, scope)
 
     def __repr__(self) -> str:
         scope = self.scope
@@ -196,6 +198,7 @@ class Workspace:
             task.cancel()
 
     def _close_store(self) -> None:
+        self.indexer.close()
         self._threads.close()
         self.caches.clear()
         self.store.close()

@@ -37,6 +37,7 @@ SPEAKER_WEIGHT = 0.4
 TIME_WEIGHT, HALF_TIME_DAYS = 0.6, 7
 MEANING_WEIGHT, MEANING_SCALE = 0.8, 6.0  # the scale is in standard deviations
 FULLNESS_WEIGHT = 0.3
+ECHO_WEIGHT = 0.1  # what is left of the score of a document that only repeats others
 ROUNDED_DIGITS = 4
 
 Floats = NDArray[np.float64]
@@ -116,6 +117,7 @@ def score_documents(
         + MEANING_WEIGHT * meaning
         + FULLNESS_WEIGHT * (lengths / (lengths + worth.usual_length))
     )
+    score = score * np.where([each.echo for each in documents], ECHO_WEIGHT, 1.0)
     rows = zip(
         documents,
         np.round(score, ROUNDED_DIGITS).tolist(),

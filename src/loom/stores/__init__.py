@@ -6,6 +6,9 @@ if TYPE_CHECKING:
     from loom.stores.health.checkup import Problem as Problem
     from loom.stores.health.doctor import examine as examine
     from loom.stores.requests import SavedRequest as SavedRequest
+    from loom.stores.search.home import SearchIndex as SearchIndex
+    from loom.stores.search.index import FoundNode as FoundNode
+    from loom.stores.search.index import StoreIndex as StoreIndex
     from loom.stores.sessions import Addition as Addition
     from loom.stores.sessions import Aside as Aside
     from loom.stores.sessions import NewSession as NewSession
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from loom.stores.view_record import StoredView as StoredView
     from loom.stores.view_record import StretchRecord as StretchRecord
     from loom.stores.view_record import ViewRecord as ViewRecord
+    from loom.stores.views import FoundHandle as FoundHandle
     from loom.stores.views import HandleTarget as HandleTarget
 else:
     from loom.doors import open_door
@@ -77,6 +81,8 @@ else:
             "health.checkup": ("Problem",),
             "health.doctor": ("examine",),
             "requests": ("SavedRequest",),
+            "search.home": ("SearchIndex",),
+            "search.index": ("FoundNode", "StoreIndex"),
             "sessions": ("Addition", "Aside", "NewSession", "Scope", "SessionRow", "Usage"),
             "settings": ("StateValues", "States"),
             "snapshots": ("folder_beside",),
@@ -126,6 +132,6 @@ else:
                 "VIEW_VERSION",
                 "ViewRecord",
             ),
-            "views": ("HandleTarget",),
+            "views": ("FoundHandle", "HandleTarget"),
         },
     )

@@ -814,8 +814,13 @@ def _is_charged(reader: Reader, row: SessionRow, node: Node, name: str = "") -> 
 
 def metadata_of(reader: Reader, tree: int, seqs: Sequence[int]) -> dict[int, dict[str, Any]]:
     """The metadata of nodes, by their keys. What is damaged is named and left out."""
+    return metadata_by_pairs(reader, to_json([(tree, seq) for seq in seqs]))
+
+
+def metadata_by_pairs(reader: Reader, pairs: str) -> dict[int, dict[str, Any]]:
+    """The same of nodes that are given as pairs of tree and key."""
     found: dict[int, dict[str, Any]] = {}
-    for seq, data in read_rows(reader, _METADATA, tree, str(list(seqs)), METADATA):
+    for seq, data in read_rows(reader, _METADATA, pairs, METADATA):
         try:
             found[seq] = read_metadata(data)
         except UNREADABLE:
@@ -823,8 +828,8 @@ def metadata_of(reader: Reader, tree: int, seqs: Sequence[int]) -> dict[int, dic
     return found
 
 
-_METADATA = """SELECT r.node, r.data FROM records r
-    WHERE r.tree = $1 AND r.node IN {each_int:2} AND r.kind = $3 AND r.name = ''
+_METADATA = """SELECT r.node, r.data FROM {each_pair:1} e CROSS JOIN records r
+    WHERE r.tree = e.tree AND r.node = e.seq AND r.kind = $2 AND r.name = ''
     AND r.data IS NOT NULL"""
 
 

@@ -77,6 +77,20 @@ class HandleTarget(Struct, frozen=True, omit_defaults=True):
         return mint(place, text), cls(text=text, minted_at=place, shows=tuple(shows))
 
 
+class FoundHandle(Struct, frozen=True):
+    """The handle of a message that a search found, and the keys of its tree and session."""
+
+    tree: int
+    session: int
+    handle: str
+    target: HandleTarget
+
+
+def _is_kept(reader: Reader, found: FoundHandle) -> bool:
+    row = reader.first_row(_OWN, found.tree, found.handle, found.session)
+    return row is not None and row[0] is not None
+
+
 def names(handle: str, kept: HandleTarget, text: str | None = None) -> bool | None:
     """Whether a handle is made from what is kept under it; none if that was kept without its
     place and cannot be told.
@@ -213,6 +227,27 @@ class Views:
             lock_alive(writer, row.key)
             check_free(writer, row.tree.key, dict(handles))
             put_handles(writer, row, dict(handles), now)
+
+    def keep_found(self, found: Sequence["FoundHandle"], now: int) -> None:
+        """Keep what handles stand for that a search made, each for its session. Most searches find
+        what was found before, and write nothing.
+        """
+        with self._database.read() as reader:
+            fresh = [each for each in found if not _is_kept(reader, each)]
+        if not fresh:
+            return
+        with self._database.write() as writer:
+            for session in sorted({each.session for each in fresh}):
+                lock_alive(writer, session)
+            for each in fresh:
+                check_free(writer, each.tree, {each.handle: each.target})
+            writer.run_many(
+                PUT_HANDLE,
+                [
+                    (each.tree, each.handle, each.session, "span", to_json(each.target), now)
+                    for each in fresh
+                ],
+            )
 
     def recall(
         self,

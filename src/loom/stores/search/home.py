@@ -28,6 +28,7 @@ from loom.stores.sql.database import Database
 from loom.stores.tree.overlay import Overlay
 
 MIN_BATCH_DOCUMENTS = 64  # fewer that are not indexed are read by each search
+MAX_CAUGHT_UP = 8192  # messages that a search indexes before it begins
 _MAX_PENDING_TREES = 512  # looked at for one batch
 _MAX_ATTEMPTS = 3  # of a batch that others wrote or purged meanwhile
 
@@ -104,13 +105,12 @@ class SearchIndex:
         self,
         row: SessionRow,
         overlay: Overlay,
-        left_out: Collection[int],
         where: Sequence[Collection[str]] = (),
         embedder: Embedder | None = None,
     ) -> Iterator[StoreIndex]:
         """The messages on the path of a session, as a search reads them."""
         with self._database.read() as reader:
-            scope = read_session_scope(reader, row.tree, row.id, overlay, left_out)
+            scope = read_session_scope(reader, row, overlay)
             yield StoreIndex(reader, scope, self._cache, where, embedder)
 
     @contextmanager
@@ -126,15 +126,22 @@ class SearchIndex:
             yield StoreIndex(reader, found, self._cache, where, embedder)
 
     def catch_up(self, scope: Scope, first: int = 0) -> bool:
-        """Index before a search what would be too much to read in it, in one batch.
+        """Index before a search what would be too much to read in it, MAX_CAUGHT_UP messages at
+        most; only of one tree, if it is given.
 
         Returns whether more is left than a search reads.
         """
-        count = self.count_pending(scope, MIN_BATCH_DOCUMENTS, first)
-        if count < MIN_BATCH_DOCUMENTS:
+        left = self.count_pending(scope, MAX_TAIL_DOCUMENTS, first)
+        if left < MIN_BATCH_DOCUMENTS:
             return False
-        self.index_next(scope, MAX_TAIL_DOCUMENTS, first)
-        return self.count_pending(scope, MAX_TAIL_DOCUMENTS, first) >= MAX_TAIL_DOCUMENTS
+        done = 0
+        while left >= MIN_BATCH_DOCUMENTS and done < MAX_CAUGHT_UP:
+            step = self.index_next(scope, first=first)
+            if not step:
+                break
+            done += step
+            left = self.count_pending(scope, MAX_TAIL_DOCUMENTS, first)
+        return left >= MIN_BATCH_DOCUMENTS
 
     def index_all(
         self,

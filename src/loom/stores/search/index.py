@@ -1,8 +1,10 @@
 """The index of a store as a search reads it, in one snapshot: an `Index` of `loom.recall`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from loom.conversation.searchable import searchable_text
 from loom.recall.embedder import Embedder, Vector
@@ -16,17 +18,31 @@ from loom.stores.search.segments import (
     Segment,
     decode_postings,
     decode_segment,
+    find_lines,
     list_terms,
     make_segment,
 )
-from loom.stores.search.vectors import EmbedderKeys, decode_vector
+from loom.stores.search.vectors import MAX_EMBEDDED_CHARS, EmbedderKeys, decode_vector
+from loom.stores.sessions import metadata_by_pairs
 from loom.stores.sql.database import Reader
 from loom.stores.sql.stored import UNREADABLE
-from loom.stores.tree.path import to_message
+from loom.stores.tree import nodes
+from loom.stores.tree.path import OF_N, Node, ancestor, to_message, to_node
 
 MAX_AUTHORS = 300
 MAX_COMPARED_VECTORS = 5000  # the newest in the scope, that a question is compared with
 _ROUNDED_DIGITS = 6
+
+
+class FoundNode(Struct, frozen=True):
+    """A node that a search found, on which path, and its metadata; `anchor` is the id of the node
+    whose place it takes, if it is a version.
+    """
+
+    node: Node
+    path: SearchedPath
+    metadata: Mapping[str, Any]
+    anchor: str
 
 
 class SegmentCache:
@@ -69,27 +85,14 @@ class _Part:
             return np.empty(0, dtype=np.int64)
         return found.ordinals[self.visible[found.ordinals]]
 
-    def count(self, ordinal: int, term: str) -> int:
+    def counts(self, ordinals: Numbers, term: str) -> list[int]:
+        """How often each of these messages has a term."""
         found = self.postings.get(term)
         if found is None:
-            return 0
-        at = int(np.searchsorted(found.ordinals, ordinal))
-        if at == len(found.ordinals) or int(found.ordinals[at]) != ordinal:
-            return 0
-        return int(found.counts[at])
-
-    def line_at(self, ordinal: int) -> tuple[int, int, int]:
-        """The number of the line of a message, its tree and its depth."""
-        place = self._places[ordinal]
-        number = int(np.searchsorted(self.segment.starts, place, side="right")) - 1
-        return number, int(self.segment.trees[number]), int(self.segment.depths[place])
-
-    @property
-    def _places(self) -> Numbers:
-        if not hasattr(self, "_by_ordinal"):
-            self._by_ordinal = np.empty(len(self.segment), dtype=np.int64)
-            self._by_ordinal[self.segment.order] = np.arange(len(self.segment))
-        return self._by_ordinal
+            return [0] * len(ordinals)
+        at = np.minimum(np.searchsorted(found.ordinals, ordinals), len(found.ordinals) - 1)
+        counts: list[int] = np.where(found.ordinals[at] == ordinals, found.counts[at], 0).tolist()
+        return counts
 
     def find(self, line: int, depth: int) -> int | None:
         """The ordinal of the message at a depth of a line, if it may be seen."""
@@ -210,24 +213,46 @@ class StoreIndex:
 
     def read(self, keys: Sequence[int], terms: Sequence[str]) -> Sequence[Document]:
         self._fetch(terms)
-        return [self._document(key, *self._found[key], terms) for key in keys if key in self._found]
+        grouped: dict[int, tuple[_Part, list[int]]] = {}
+        for key in keys:
+            if key in self._found:
+                part, ordinal = self._found[key]
+                grouped.setdefault(part.key, (part, []))[1].append(ordinal)
+        return [
+            document
+            for part, ordinals in grouped.values()
+            for document in self._documents(part, np.array(ordinals), terms)
+        ]
 
-    def _document(self, key: int, part: _Part, ordinal: int, terms: Sequence[str]) -> Document:
+    def _documents(
+        self, part: _Part, ordinals: Numbers, terms: Sequence[str]
+    ) -> Iterator[Document]:
         segment = part.segment
-        path, depth = self._place(part, ordinal)
-        counts = {term: part.count(ordinal, term) for term in terms}
-        return Document(
-            key=key,
-            session=self._scope.paths[path].session,
-            place=depth,
-            role=segment.role(ordinal),
-            author=segment.author(ordinal),
-            created=int(segment.created[ordinal]),
-            length=int(segment.lengths[ordinal]),
-            tokens=int(segment.tokens[ordinal]),
-            counts={term: count for term, count in counts.items() if count},
-            echo=segment.is_echo(ordinal),
+        counts = [part.counts(ordinals, term) for term in terms]
+        columns = zip(
+            ordinals.tolist(),
+            self._places(part, ordinals),
+            segment.seqs[ordinals].tolist(),
+            segment.created[ordinals].tolist(),
+            segment.lengths[ordinals].tolist(),
+            segment.tokens[ordinals].tolist(),
+            strict=True,
         )
+        for row, (ordinal, (path, depth), key, created, length, tokens) in enumerate(columns):
+            yield Document(
+                key=key,
+                session=self._scope.paths[path].session,
+                place=depth,
+                role=segment.role(ordinal),
+                author=segment.author(ordinal),
+                created=created,
+                length=length,
+                tokens=tokens,
+                counts={
+                    term: each[row] for term, each in zip(terms, counts, strict=True) if each[row]
+                },
+                echo=segment.is_echo(ordinal),
+            )
 
     def find_near(self, keys: Sequence[int], distance: int) -> Mapping[int, Sequence[int]]:
         return {key: self._near(key, distance) for key in keys if key in self._found}
@@ -280,7 +305,7 @@ class StoreIndex:
         if not fresh or self._embedder is None or self._embedder.name != embedder:
             return {}
         texts = self.texts(fresh)
-        rows = self._embedder.embed([texts[key] for key in texts])
+        rows = self._embedder.embed([texts[key][:MAX_EMBEDDED_CHARS] for key in texts])
         return dict(zip(texts, rows, strict=True))
 
     def find_nearest(self, vector: Vector, embedder: str, limit: int) -> Sequence[int]:
@@ -297,30 +322,66 @@ class StoreIndex:
 
     # Where messages are
 
-    def place_of(self, key: int) -> tuple[SearchedPath, int]:
-        """The path and the depth at which a message was found."""
-        path, depth = self._place(*self._found[key])
-        return self._scope.paths[path], depth
+    def nodes(self, keys: Iterable[int]) -> dict[int, FoundNode]:
+        """The nodes of these messages, with the session in which each was found."""
+        wanted = pairs_of(self._pairs(dict.fromkeys(keys)))
+        metadata = metadata_by_pairs(self._reader, wanted)
+        found: dict[int, FoundNode] = {}
+        for row in self._reader.all(_NODES, wanted):
+            node = to_node(row)
+            path, depth = self._place(*self._found[node.seq])
+            searched, anchor = self._scope.paths[path], ""
+            if node.seq in searched.versions:
+                original = ancestor(self._reader, searched.tree, searched.end, depth)
+                anchor = nodes.place(self._reader, searched.tree, original).id
+            found[node.seq] = FoundNode(node, searched, metadata.get(node.seq, {}), anchor)
+        return found
 
     def _pairs(self, keys: Iterable[int]) -> list[tuple[int, int]]:
-        return [(self._tree(*self._found[key]), key) for key in keys]
-
-    def _tree(self, part: _Part, ordinal: int) -> int:
-        if part is self._tail:
-            return self._tail_trees[ordinal]
-        return part.line_at(ordinal)[1]
+        """The tree and the key of each of these messages."""
+        grouped: dict[int, tuple[_Part, list[int]]] = {}
+        for key in keys:
+            part, ordinal = self._found[key]
+            grouped.setdefault(part.key, (part, []))[1].append(ordinal)
+        pairs = list[tuple[int, int]]()
+        for part, ordinals in grouped.values():
+            if part is self._tail:
+                trees = [self._tail_trees[ordinal] for ordinal in ordinals]
+            else:
+                trees = find_lines(part.segment, np.array(ordinals))[1].tolist()
+            pairs += zip(trees, part.segment.seqs[ordinals].tolist(), strict=True)
+        return pairs
 
     def _place(self, part: _Part, ordinal: int) -> tuple[int, int]:
         """The number of the path on which a message is seen, and its depth."""
-        number, _, depth = part.line_at(ordinal)
+        return self._places(part, np.array([ordinal]))[0]
+
+    def _places(self, part: _Part, ordinals: Numbers) -> list[tuple[int, int]]:
+        """The same for several messages of a part."""
+        numbers, _, depths = find_lines(part.segment, ordinals)
         if part is self._tail:
-            return self._tail_paths[ordinal], depth
-        line = int(part.segment.lines[number])
+            paths = [self._tail_paths[ordinal] for ordinal in ordinals.tolist()]
+            return list(zip(paths, depths.tolist(), strict=True))
+        lines = part.segment.lines[numbers].tolist()
+        return [
+            (self._find_path(line, depth), depth)
+            for line, depth in zip(lines, depths.tolist(), strict=True)
+        ]
+
+    def _find_path(self, line: int, depth: int) -> int:
+        """The number of the first path on which a message is seen."""
         for path in self._owners[line]:
             searched = self._scope.paths[path]
             if depth <= searched.stretches[line] and depth not in searched.hidden:
-                return path, depth
+                return path
         raise AssertionError("a message that is seen is on a path")
+
+    def keys_at(self, depths: Iterable[int]) -> frozenset[int]:
+        """The keys of the messages at depths of the first path."""
+        if not self._scope.paths:
+            return frozenset()
+        found = (self._at(0, depth) for depth in depths)
+        return frozenset(int(part.segment.seqs[ordinal]) for part, ordinal in filter(None, found))
 
     def _at(self, path: int, depth: int) -> tuple[_Part, int] | None:
         """The message at a depth of a path, if it may be seen."""
@@ -341,6 +402,8 @@ class StoreIndex:
 
 _POSTINGS = """SELECT t.segment, t.data FROM {each_int:1} e CROSS JOIN search_terms t
     WHERE t.segment = e.value AND t.term = $2"""
+_NODES = f"""SELECT {OF_N} FROM {{each_pair:1}} e CROSS JOIN nodes n
+    WHERE n.tree = e.tree AND n.seq = e.seq AND n.body IS NOT NULL"""
 _BODIES = """SELECT n.seq, n.body FROM {each_pair:1} e CROSS JOIN nodes n
     WHERE n.tree = e.tree AND n.seq = e.seq AND n.body IS NOT NULL"""
 _VECTORS = """SELECT v.seq, v.data FROM {each_pair:1} e CROSS JOIN search_vectors v

@@ -18,6 +18,7 @@ from loom.conversation.metadata import metadata_terms
 from loom.conversation.names import plain_name
 from loom.conversation.searchable import asks_for_echo, is_echo, searchable_text
 from loom.conversation.words import split_terms
+from loom.recall.index import MAX_TEXT_CHARS
 from loom.stores.search.segments import (
     SPLITTER_VERSION,
     IndexedMessage,
@@ -33,7 +34,6 @@ from loom.stores.tree.path import to_message
 
 MAX_BATCH_DOCUMENTS = 2048
 MAX_BATCH_CHARS = 16_000_000  # of bodies; a few huge messages are as much as many small ones
-MAX_TEXT_CHARS = 262_144  # characters of one message that are indexed
 _MAX_RESULTS = 64  # results after a call that are gone through to find it
 
 

@@ -5,7 +5,7 @@ yet. What is hidden on a path is not seen there. Where a version replaces a node
 place of the node.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ from loom.stores.search.indexing import (
     to_indexed,
 )
 from loom.stores.search.segments import IndexedMessage
-from loom.stores.sessions import Scope, metadata_of
+from loom.stores.sessions import Scope, SessionRow, metadata_of
 from loom.stores.sql.database import Reader
 from loom.stores.sql.stored import UNREADABLE, decode_stored
 from loom.stores.tree import nodes
@@ -29,14 +29,17 @@ MAX_TAIL_DOCUMENTS = 1000  # that are read because they are not indexed yet
 
 
 class SearchedPath(Struct, frozen=True):
-    """The path of a session: up to which depth it has which lines, the last line first; and the
-    depths that are not seen.
+    """The path of a session to the node `end`: up to which depth it has which lines, the last line
+    first; the depths that are not seen in it; and versions that are seen in the place of a node.
     """
 
+    key: int
     session: str
     tree: int
+    end: int
     stretches: Mapping[int, int]
     hidden: frozenset[int] = frozenset()
+    versions: frozenset[int] = frozenset()
 
 
 class TailMessage(Struct, frozen=True):
@@ -56,15 +59,13 @@ class SearchScope(Struct, frozen=True):
     is_whole: bool  # whether it takes all sessions of the project
 
 
-def read_session_scope(
-    reader: Reader, tree: TreeRow, session: str, overlay: Overlay, left_out: Collection[int] = ()
-) -> SearchScope:
-    """The path of one session with what bears on it, without the depths `left_out`."""
-    path, tail = _read_path(reader, tree.key, session, overlay, MAX_TAIL_DOCUMENTS, left_out)
+def read_session_scope(reader: Reader, row: SessionRow, overlay: Overlay) -> SearchScope:
+    """The path of one session with what bears on it."""
+    session = (row.key, row.id, row.tree.key)
+    path, tail = _read_path(reader, session, overlay, MAX_TAIL_DOCUMENTS)
     paths = () if path is None else (path,)
-    return SearchScope(
-        tree.tenant, tree.project, paths, tuple(TailMessage(each, 0) for each in tail), False
-    )
+    messages = tuple(TailMessage(each, 0) for each in tail)
+    return SearchScope(row.tree.tenant, row.tree.project, paths, messages, is_whole=False)
 
 
 def read_project_scope(reader: Reader, scope: Scope) -> SearchScope:
@@ -78,7 +79,7 @@ def read_project_scope(reader: Reader, scope: Scope) -> SearchScope:
     for row in reader.all(_SESSIONS, scope.tenant, scope.project, scope.agent):
         key, name, tree, cursor, depth, line, parent = row
         if tree not in marked and line is not None and parent is None:
-            paths.append(SearchedPath(name, tree, {line: depth}))
+            paths.append(SearchedPath(key, name, tree, cursor, {line: depth}))
             continue
         overlay = Overlay(
             path=Path(OpenTransaction(reader), tree, nodes.place(reader, tree, cursor))
@@ -86,7 +87,7 @@ def read_project_scope(reader: Reader, scope: Scope) -> SearchScope:
         if tree in marked:
             overlay = _read_overlay(reader, key, *marked[tree], overlay.path)
         left = MAX_TAIL_DOCUMENTS - len(tail)
-        path, behind = _read_path(reader, tree, name, overlay, left)
+        path, behind = _read_path(reader, (key, name, tree), overlay, left)
         if path is not None:
             fresh = [each for each in behind if each.seq not in known]
             known.update(each.seq for each in fresh)
@@ -121,14 +122,12 @@ def _read_overlay(reader: Reader, session: int, tree: TreeRow, data: str, path: 
 
 
 def _read_path(
-    reader: Reader,
-    tree: int,
-    session: str,
-    overlay: Overlay,
-    limit: int,
-    left_out: Collection[int] = (),
+    reader: Reader, session: tuple[int, str, int], overlay: Overlay, limit: int
 ) -> tuple[SearchedPath | None, list[IndexedMessage]]:
-    """A path as it is searched, and the messages of its tail, at most so many."""
+    """The path of a session, given by its key, id and tree, as it is searched; and the messages of
+    its tail, at most so many.
+    """
+    key, name, tree = session
     end = overlay.path.end
     if end is None:
         return None, []
@@ -140,8 +139,16 @@ def _read_path(
         seq, depth = found
         stretches = dict(reader.all(_STRETCHES, tree, seq, depth))
         start = depth + 1
-    unseen = frozenset(left_out) | overlay.hidden.keys()
-    path = SearchedPath(session, tree, stretches, frozenset(unseen | overlay.versions.keys()))
+    unseen = overlay.hidden.keys()
+    path = SearchedPath(
+        key,
+        name,
+        tree,
+        end.seq,
+        stretches,
+        frozenset(unseen | overlay.versions.keys()),
+        frozenset(entry.node.seq for entry in overlay.versions.values()),
+    )
     behind = overlay.path.read(max(start, end.depth + 1 - limit), end.depth + 1)
     versions = {depth: entry.node for depth, entry in overlay.versions.items()}
     seen = [

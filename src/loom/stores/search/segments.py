@@ -56,6 +56,7 @@ class Segment(Struct, frozen=True, eq=False):
     starts: Numbers
     order: Numbers
     depths: Numbers
+    places: Numbers  # where each ordinal is in `order`; not stored
 
     def __len__(self) -> int:
         return len(self.seqs)
@@ -105,7 +106,9 @@ def decode_segment(data: bytes, name: object) -> Segment:
         columns = {
             column: np.frombuffer(found[column], dtype=kind) for column, kind in _TYPES.items()
         }
-        segment = Segment(**columns, names=tuple(found["names"]))
+        segment = Segment(
+            **columns, names=tuple(found["names"]), places=_find_places(columns["order"])
+        )
         _check_segment(segment)
     except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
         raise damage_error(
@@ -169,7 +172,14 @@ def arrange_lines(
         starts=np.append(starts, len(order)).astype(_TYPES["starts"]),
         order=order.astype(_TYPES["order"]),
         depths=depths[order].astype(_TYPES["depths"]),
+        places=_find_places(order),
     )
+
+
+def _find_places(order: Numbers) -> Numbers:
+    places = np.empty(len(order), dtype=_TYPES["order"])
+    places[order] = np.arange(len(order))
+    return places
 
 
 def _column(name: str, values: Iterable[int]) -> Numbers:
@@ -178,12 +188,14 @@ def _column(name: str, values: Iterable[int]) -> Numbers:
 
 def spread_lines(segment: Segment) -> tuple[Numbers, Numbers, Numbers]:
     """For each message by ordinal: the number of its line in the segment, its tree, its depth."""
-    counts = np.diff(segment.starts.astype(np.int64))
-    numbers = np.empty(len(segment), dtype=np.int64)
-    numbers[segment.order] = np.repeat(np.arange(len(segment.lines)), counts)
-    depths = np.empty(len(segment), dtype=np.int64)
-    depths[segment.order] = segment.depths
-    return numbers, segment.trees[numbers], depths
+    return find_lines(segment, np.arange(len(segment)))
+
+
+def find_lines(segment: Segment, ordinals: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """The same for these messages."""
+    places = segment.places[ordinals]
+    numbers = np.searchsorted(segment.starts, places, side="right") - 1
+    return numbers, segment.trees[numbers], segment.depths[places].astype(np.int64)
 
 
 # Who has a term

@@ -11,7 +11,7 @@ import numpy as np
 from loom.conversation.names import check_name
 from loom.conversation.searchable import searchable_text
 from loom.recall.embedder import Embedder, Vector
-from loom.stores.search.indexing import MAX_TEXT_CHARS, each_page, pairs_of
+from loom.stores.search.indexing import each_page, pairs_of
 from loom.stores.search.segments import Segment, decode_segment, spread_lines
 from loom.stores.sql.database import Database, Reader, Writer
 from loom.stores.sql.stored import UNREADABLE
@@ -110,7 +110,7 @@ def _embed_page(
     texts = list[tuple[int, int, str]]()
     for tree, seq, body in rows:
         try:
-            texts.append((tree, seq, text_to_embed(searchable_text(to_message(body)))))
+            texts.append((tree, seq, searchable_text(to_message(body))[:MAX_EMBEDDED_CHARS]))
         except UNREADABLE:  # damaged; the doctor tells of it
             continue
     if not texts:
@@ -124,10 +124,6 @@ def _embed_page(
                 for (tree, seq, _), vector in zip(texts, made, strict=True)
             ],
         )
-
-
-def text_to_embed(text: str) -> str:
-    return text[: min(MAX_EMBEDDED_CHARS, MAX_TEXT_CHARS)]
 
 
 _WITHOUT = """SELECT n.tree, n.seq, n.body FROM {each_pair:1} e CROSS JOIN nodes n

@@ -1,0 +1,122 @@
+"""Indexing behind the scenes: a thread that indexes what was written, merges, and makes vectors.
+
+It begins when much was written or a search found much that is not indexed, and ends when all is
+done. What it does is derived from what is stored, so that a crash only delays it.
+"""
+
+import os
+import threading
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from loom.errors import ChoiceError, LoomError, StoreError, describe
+from loom.stores import Scope, Store
+
+if TYPE_CHECKING:
+    from loom.recall.embedder import Embedder
+
+MIN_WRITTEN = 256  # messages after which indexing begins by itself
+_CLOSE_SECONDS = 60.0  # that a step may take until the store is closed
+
+
+def check_embedder(given: object) -> "Embedder | None":
+    """An embedder as a caller gives it."""
+    if given is None:
+        return None
+    name = getattr(given, "name", None)
+    if not isinstance(name, str) or not name or not callable(getattr(given, "embed", None)):
+        raise ChoiceError(
+            "an embedder has a name, dimensions and embed(texts), found " + describe(given)
+        )
+    return cast("Embedder", given)
+
+
+class Indexer:
+    """Indexes one project of a store in a thread of its own."""
+
+    def __init__(self, store: Store, scope: Scope, embedder: "Embedder | None" = None) -> None:
+        self._store, self._scope, self.embedder = store, scope, embedder
+        self._written = 0
+        self._closed = False
+        self._more = False
+        self._order = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    def count_written(self, messages: int) -> None:
+        """That so many messages were written."""
+        self._written += messages
+        if self._written >= MIN_WRITTEN:
+            self._written = 0
+            self.start()
+
+    def catch_up(self, tree: int = 0) -> None:
+        """Index before a search what would be too much to read in it; if there is much more, the
+        rest in the background. A store that cannot be written is searched all the same.
+        """
+        with suppress(StoreError):
+            left = self._store.search.catch_up(self._scope, tree)
+            if left or self.embedder is not None:
+                self.start()
+
+    def start(self) -> None:
+        """Index in the background, if nobody does so already."""
+        with self._order:
+            if self._process != os.getpid():  # the thread of a parent process is not here
+                self._process, self._thread = os.getpid(), None
+            if self._closed:
+                return
+            self._more = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="loom-index", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the thread has nothing left to do."""
+        thread = self._thread
+        if thread is not None and self._process == os.getpid():
+            thread.join()
+
+    def close(self) -> None:
+        """Let the thread end after its step."""
+        self._closed = True
+        thread = self._thread
+        if thread is not None and self._process == os.getpid():
+            thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            while self._next_round():
+                while not self._closed and self._work():
+                    pass
+        except LoomError as error:
+            self._end()
+            if not self._closed:
+                warnings.warn(
+                    f"indexing stopped, and goes on later: {error}", RuntimeWarning, stacklevel=1
+                )
+        except BaseException:
+            self._end()
+            raise
+
+    def _next_round(self) -> bool:
+        with self._order:
+            if self._closed or not self._more:
+                self._thread = None
+                return False
+            self._more = False
+            return True
+
+    def _end(self) -> None:
+        with self._order:
+            self._thread = None
+
+    def _work(self) -> bool:
+        """One step; whether there may be more to do."""
+        search = self._store.search
+        if search.index_next(self._scope):
+            return True
+        if search.merge_next(self._scope):
+            return True
+        return self.embedder is not None and search.embed_next(self._scope, self.embedder)
