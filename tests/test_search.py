@@ -25,11 +25,16 @@ from loom import (
 )
 from loom.conversation.handles import to_lines
 from loom.conversation.words import split_terms
-from loom.engine.search import check_search, matches, search_session, shown_in
+from loom.engine.search import check_search, search_session, shown_in
 from loom.errors import ChoiceError
 from loom.recall.hits import Hit
 from loom.recall.passages import PASSAGE_CHARS
-from loom.recall.question import MAX_QUERY_CHARS, read_question
+from loom.recall.question import (
+    MAX_QUERY_CHARS,
+    find_matches,
+    merge_stretches,
+    read_question,
+)
 from loom.stores.health.doctor import examine
 from loom.stores.tree.overlay import Overlay
 from tests.shared import examples
@@ -383,7 +388,7 @@ def test_a_passage_is_short_and_stands_in_its_message(
 def test_what_matches_is_in_order_and_says_the_words(query: str, text: str) -> None:
     if not split_terms(query):
         return
-    spots = matches(query, text)
+    spots = merge_stretches(find_matches(read_question(query), text))
     assert all(0 <= start < stop <= len(text) for start, stop in spots)
     assert all(one[1] < other[0] for one, other in pairwise(spots))
     wanted = set(read_question(query).terms)

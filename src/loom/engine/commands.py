@@ -10,7 +10,8 @@ Rules of this file:
   is told and nothing is written.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from msgspec import structs
@@ -51,6 +52,7 @@ from loom.engine.aware import (
 from loom.engine.digest import digest, digest_nodes
 from loom.engine.picture import picture, words
 from loom.engine.reading import as_text, message_of
+from loom.engine.search import check_search, search_tree
 from loom.engine.sessions import Session
 from loom.engine.trees import LoomTree, make_tree, write_at_end
 from loom.engine.workspace import Workspace
@@ -64,6 +66,7 @@ PINS, STASHES, STASHED = (
     100_000,
 )  # how many an agent may have, and how many characters in one
 _FOUND = 20  # of a list or a search
+NO_PASSAGES: Mapping[int, str] = MappingProxyType({})
 _TRACE = 200  # actions that are kept
 _WORDS = 80
 _PIECE = 250  # characters: a longer line is read in pieces, each a line of its own
@@ -256,16 +259,19 @@ class _Hand:
         return f"you are at [{here.short_id}]{left}"
 
     def _search(self, command: Command) -> str:
-        wanted = command.words[0].lower().split()
-        if not wanted:
-            raise _CommandRefused(
-                "INVALID_SYNTAX", "search takes words to look for", '→ search "retry budget"'
-            )
-        found = self._store.trees.search(
-            self._tree.stored.row.key, wanted, _FOUND + 1, self._agent.kind == "model"
-        )
+        query = command.words[0]
+        try:
+            request = check_search(query, None, _FOUND + 1, None, self._workspace.now())
+        except ChoiceError as error:
+            raise _CommandRefused("INVALID_SYNTAX", str(error), '→ search "retry budget"') from None
+        row = self._session.row
+        self._workspace.indexer.catch_up(row.tree.key)
+        embedder = self._workspace.indexer.embedder
+        found = search_tree(self._store, row, request, self._agent.kind == "model", embedder)
+        passages = {node.seq: flatten(passage) for node, passage in found}
+        nodes = [node for node, _ in found]
         return _lines(
-            self._describe_nodes(found, len(found)), f"nodes with {shorten(command.words[0])!r}"
+            self._describe_nodes(nodes, len(nodes), passages), f"nodes with {shorten(query)!r}"
         )
 
     # What an agent keeps
@@ -554,7 +560,10 @@ class _Hand:
         )
         return header(node, marks, kin, self._store.trees.agents_of(tree), now)
 
-    def _describe_nodes(self, nodes: Iterable[Node], count: int) -> list[str]:
+    def _describe_nodes(
+        self, nodes: Iterable[Node], count: int, passages: Mapping[int, str] = NO_PASSAGES
+    ) -> list[str]:
+        """A line for each node: who speaks, and a passage, or how the node begins."""
         found = list(nodes)
         hidden = self._find_hidden(found[:_FOUND])
         marks = self._store.trees.marks(self._tree.stored.row.key, [node.seq for node in found])
@@ -566,7 +575,7 @@ class _Hand:
             if node.seq in hidden:
                 text = f"({hidden[node.seq]})"
             else:
-                text = words(message_of(node), _WORDS)
+                text = passages.get(node.seq) or words(message_of(node), _WORDS)
             self._shows |= {} if node.seq in hidden else {node.id: None}
             lines.append(
                 f"[{node.short_id}] "

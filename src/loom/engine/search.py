@@ -16,10 +16,11 @@ from msgspec import Struct
 from loom.conversation.metadata import check_filter, filter_terms
 from loom.errors import ChoiceError, describe
 from loom.recall.hits import Hit, Match, Neighbour
-from loom.recall.question import find_matches, merge_stretches, read_question
+from loom.recall.question import read_question
 from loom.stores import (
     FoundHandle,
     HandleTarget,
+    Node,
     Overlay,
     Scope,
     SessionRow,
@@ -83,6 +84,29 @@ def search_session(
         hits, handles = _make_hits(index, matches)
     store.views.keep_found(handles, request.now)
     return hits
+
+
+def search_tree(
+    store: Store,
+    row: SessionRow,
+    request: CheckedSearch,
+    is_model: bool,
+    embedder: "Embedder | None" = None,
+) -> list[tuple[Node, str]]:
+    """The nodes of the tree of a session that say most of a query, on all branches, best first,
+    each with the passage that says most of it.
+    """
+    row.check_alive()
+    asking = _embed_question(request, embedder)
+    with store.search.read_tree(row, is_model, asking) as index:
+        matches = _find(index, request, asking)
+        keys = [match.key for match in matches]
+        found, texts = index.nodes(keys), index.texts(keys)
+    return [
+        (found[match.key].node, texts[match.key][slice(*match.passage)])
+        for match in matches
+        if match.key in found
+    ]
 
 
 def search_project(
@@ -230,8 +254,3 @@ def shown_in(view: ViewRecord | None, length: int) -> frozenset[int]:
         elif all(kept):  # several nodes that were joined to one message
             shown.update(range(start, stop))
     return frozenset(shown)
-
-
-def matches(query: str, text: str) -> list[tuple[int, int]]:
-    """Where a text says something of a query: stretches in order that do not overlap."""
-    return merge_stretches(find_matches(read_question(query), text))

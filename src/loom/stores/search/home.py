@@ -22,6 +22,7 @@ from loom.stores.search.scope import (
     read_project_scope,
     read_session_scope,
 )
+from loom.stores.search.tree_scope import read_tree_scope
 from loom.stores.search.vectors import embed_next
 from loom.stores.sessions import Scope, SessionRow
 from loom.stores.sql.database import Database
@@ -112,6 +113,17 @@ class SearchIndex:
         with self._database.read() as reader:
             scope = read_session_scope(reader, row, overlay)
             yield StoreIndex(reader, scope, self._cache, where, embedder)
+
+    @contextmanager
+    def read_tree(
+        self, row: SessionRow, is_model: bool, embedder: Embedder | None = None
+    ) -> Iterator[StoreIndex]:
+        """The nodes of the tree of a session, on all branches; for a model, those that it may
+        see.
+        """
+        with self._database.read() as reader:
+            scope = read_tree_scope(reader, row, is_model)
+            yield StoreIndex(reader, scope, self._cache, (), embedder)
 
     @contextmanager
     def read_project(

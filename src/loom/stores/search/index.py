@@ -445,7 +445,9 @@ def _list_owners(paths: Sequence[SearchedPath]) -> dict[int, list[int]]:
 
 def _read_parts(reader: Reader, scope: SearchScope, cache: SegmentCache) -> Iterator[_Part]:
     """The segments that have messages of the scope."""
-    if scope.is_whole or len(scope.paths) > 1:
+    if scope.tree:
+        rows = reader.all(_LIVE_IN, scope.tree)
+    elif scope.is_whole or len(scope.paths) > 1:
         rows = reader.all(_LIVE, scope.tenant, scope.project)
     else:
         rows = [
@@ -467,6 +469,9 @@ def _read_parts(reader: Reader, scope: SearchScope, cache: SegmentCache) -> Iter
 
 _LIVE = """SELECT key, revision FROM search_segments
     WHERE tenant = $1 AND project = $2 AND state = 'live' ORDER BY key"""
+_LIVE_IN = """SELECT DISTINCT s.key, s.revision FROM search_lines l
+    JOIN search_segments s ON s.key = l.segment
+    WHERE l.tree = $1 AND s.state = 'live' ORDER BY s.key"""
 _LIVE_WITH = """SELECT DISTINCT s.key, s.revision FROM {each_int:2} e CROSS JOIN search_lines l
     CROSS JOIN search_segments s
     WHERE l.tree = $1 AND l.line = e.value AND s.key = l.segment AND s.state = 'live'"""

@@ -57,6 +57,7 @@ class SearchScope(Struct, frozen=True):
     paths: tuple[SearchedPath, ...]
     tail: tuple[TailMessage, ...]
     is_whole: bool  # whether it takes all sessions of the project
+    tree: int = 0  # the tree that it takes all of, if it is one
 
 
 def read_session_scope(reader: Reader, row: SessionRow, overlay: Overlay) -> SearchScope:
@@ -155,7 +156,7 @@ def _read_path(
         *(versions[depth] for depth in sorted(versions) if depth < start and depth not in unseen),
         *(versions.get(node.depth, node) for node in behind if node.depth not in unseen),
     ]
-    return path, _to_messages(reader, tree, behind, seen[-limit:] if limit > 0 else [])
+    return path, to_messages(reader, tree, behind, seen[-limit:] if limit > 0 else [])
 
 
 # From the node $2 up to the first node that is indexed: $3 or older. Parents are older.
@@ -179,7 +180,7 @@ _STRETCHES = f"""WITH RECURSIVE s (tree, line, depth) AS (
     SELECT line, depth FROM s"""
 
 
-def _to_messages(
+def to_messages(
     reader: Reader, tree: int, path: Iterable[Node], seen: Sequence[Node]
 ) -> list[IndexedMessage]:
     """Nodes as the index would have them. `path` has the nodes among which they are."""

@@ -347,35 +347,6 @@ class Trees:
             }
         return {seq: reason for seq, reason in why.items() if reason}
 
-    def search(
-        self, tree: int, wanted: Sequence[str], limit: int, model: bool = False
-    ) -> list[Node]:
-        """The newest nodes that say all of these words; for a `model` of those that are not
-        hidden.
-        """
-        found: list[Node] = []
-        last = 1 << 62
-        with self._database.read() as reader:
-            marked = marked_in(reader, tree) if model else {}
-            while len(found) < limit:
-                sql = (
-                    f"SELECT {OF_N} FROM nodes n WHERE n.tree = $1 AND n.seq < $2 "
-                    "ORDER BY n.seq DESC LIMIT 500"
-                )
-                rows = reader.all(sql, tree, last)
-                if not rows:
-                    break
-                last = rows[-1][0]
-                for node in map(to_node, rows):
-                    text = ""
-                    if node.message:
-                        text = node.message.text.lower()
-                    if all(word in text for word in wanted) and not (
-                        marked and kept_back(Path(OpenTransaction(reader), tree, node), marked)
-                    ):
-                        found.append(node)
-        return found[:limit]
-
     def read_all(self, tree: int) -> tuple[list[Node], dict[int, Marks], dict[int, str]]:
         """All of a tree: its nodes as they were written, what holds of them, and the agents of its
         sessions.
