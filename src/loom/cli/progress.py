@@ -64,3 +64,27 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self.clear()
+
+
+class ShareProgress:
+    """How much of how much is done, drawn as `Progress` is."""
+
+    def __init__(self, verb: str) -> None:
+        self._verb, self._drawn = verb, 0.0
+        self._shown = sys.stderr.isatty()
+
+    def tell(self, done: int, total: int) -> None:
+        if not self._shown or done >= total or time.monotonic() < self._drawn + PAUSE_SECONDS:
+            return
+        self._drawn = time.monotonic()
+        drawn = f"{bar(done / total, BAR_COLUMNS):<{BAR_COLUMNS}}"
+        text = f"\r{self._verb} {style(drawn, fg='blue')}  {done / total:>4.0%}"
+        click.echo(text, nl=False, err=True, color=wants_colour())
+
+    def __enter__(self) -> "ShareProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            blank = " " * (len(self._verb) + BAR_COLUMNS + 30)
+            click.echo(f"\r{blank}\r", nl=False, err=True)

@@ -47,6 +47,20 @@ def one_line(text: str, columns: int) -> str:
     return "".join(kept)
 
 
+def fit_end(text: str, columns: int) -> str:
+    """The text on one line of at most this many columns; of a longer one, its end."""
+    text = clean(text)
+    if columns_of(text) <= columns:
+        return text
+    used, kept = 0, 0
+    for character in reversed(text):
+        used += columns_of(character)
+        if used > columns - 1:
+            break
+        kept += 1
+    return "…" + text[len(text) - kept :]
+
+
 def columns_of(text: str) -> int:
     """How many columns a text takes."""
     return sum(map(_columns_of_character, text))

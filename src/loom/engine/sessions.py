@@ -596,9 +596,7 @@ class Session:
     ) -> Findings | None:
         """What knowledge bases say of the request; None if there are none to ask."""
         lookup = self._workspace.knowledge_lookup.choose(
-            options.get("knowledge"),
-            options.get("knowledge_seconds"),
-            lambda: self._workspace.knowledge,
+            options.get("knowledge"), options.get("knowledge_seconds")
         )
         if not lookup.bases:
             return None

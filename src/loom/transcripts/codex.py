@@ -13,6 +13,7 @@ from loom.dialects.wire import without
 from loom.errors import TranscriptError, WireError
 from loom.transcripts import files, items
 from loom.transcripts.chat import is_system
+from loom.transcripts.linked import moment, object_of
 from loom.transcripts.runs import Run
 
 FORMAT = "Codex session"
@@ -69,7 +70,20 @@ def _run(path: Path, format: str, sample: list[Any], read_items: Any) -> Run:
     told = (Message("system", (Text(instructions),)),) if instructions else ()
     system = (*told, *takewhile(is_system, read()))
     head = Conversation(messages=(), system=system, model=model)
-    return Run(number=0, format=format, wire="responses", head=head, messages=messages)
+    return Run(
+        number=0,
+        format=format,
+        wire="responses",
+        head=head,
+        messages=messages,
+        created=_find_start(sample),
+    )
+
+
+def _find_start(sample: list[Any]) -> int:
+    """When a session began: the first time that a record names."""
+    times = (moment(object_of(record).get("timestamp")) for record in sample)
+    return next(filter(None, times), 0)
 
 
 def _head(sample: list[Any]) -> tuple[str, str]:

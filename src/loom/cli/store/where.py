@@ -5,6 +5,7 @@ sessions share.
 import os
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,9 +13,11 @@ from msgspec import Struct
 
 from loom.engine.loom import Loom
 from loom.errors import StoreError
+from loom.project.index.index_file import cache_folder
 from loom.stores import STORE_VARIABLE, open_database
 
 PROJECT_VARIABLE, TENANT_VARIABLE = "LOOM_PROJECT", "LOOM_TENANT"
+TRANSCRIPTS_SUFFIX = ".transcripts"  # of the index of transcripts next to a store
 # What --agent does: for a command that may create sessions, and for one that only reads them.
 CREATES_AS_AGENT = "Act as this agent: see only its sessions, and create new ones for it."
 READS_AS_AGENT = "Act as this agent: see only its sessions."
@@ -38,6 +41,18 @@ class Where(Struct, frozen=True):
                 "another with --store"
             )
         return Loom.open(self.store, tenant=self.tenant, project=self.project, agent=self.agent)
+
+    def transcript_index(self) -> Path:
+        """The file with the index of transcripts: next to a store that is a file, and else with the
+        caches of the user.
+        """
+        database = open_database(self.store)
+        try:
+            if database.name == "sqlite" and os.path.isabs(database.address):
+                return Path(os.path.realpath(database.address) + TRANSCRIPTS_SUFFIX)
+            return cache_folder() / "loom" / f"loom.db{TRANSCRIPTS_SUFFIX}"
+        finally:
+            database.close()
 
     def absent(self) -> str:
         """The file that the store would be, where there is none yet."""

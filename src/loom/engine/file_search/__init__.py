@@ -1,0 +1,1 @@
+"""Search over transcript files as they lie in their folders, with an index on disk."""
