@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export LOOM_SHARED ?= ../shared
 
-.PHONY: demo test test-all lint house fuzz bench scale models clean
+.PHONY: demo test test-all lint house fuzz bench scale models table clean
 .DEFAULT_GOAL := test
 
 $(VENV)/core: pyproject.toml constraints.txt
@@ -54,6 +54,10 @@ scale: $(VENV)/test
 # Refresh the snapshot of model limits and prices; look at what it prints before committing it.
 models: $(VENV)/core
 	$(BIN)/python scripts/models.py
+
+# Make the table of the static embedder again, from the weights of its model. It takes a quarter of an hour.
+table: $(VENV)/test
+	$(BIN)/python scripts/embedding_table.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,9 +8,9 @@ import os
 import threading
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from loom.errors import ChoiceError, LoomError, StoreError, describe
+from loom.errors import LoomError, StoreError
 from loom.stores import Scope, Store
 
 if TYPE_CHECKING:
@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
 MIN_WRITTEN = 256  # messages after which indexing begins by itself
 _CLOSE_SECONDS = 60.0  # that a step may take until the store is closed
-
-
-def check_embedder(given: object) -> "Embedder | None":
-    """An embedder as a caller gives it."""
-    if given is None:
-        return None
-    name = getattr(given, "name", None)
-    if not isinstance(name, str) or not name or not callable(getattr(given, "embed", None)):
-        raise ChoiceError(
-            "an embedder has a name, dimensions and embed(texts), found " + describe(given)
-        )
-    return cast("Embedder", given)
 
 
 class Indexer:

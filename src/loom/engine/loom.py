@@ -23,7 +23,7 @@ from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.dialects.document import to_plain_text
 from loom.engine.answers import AnswerOutcome
 from loom.engine.commands import carry_out
-from loom.engine.indexer import Indexer, check_embedder
+from loom.engine.indexer import Indexer
 from loom.engine.inputs import parse_head, parse_messages
 from loom.engine.search import check_search, search_project
 from loom.engine.session_state import STATE_KINDS
@@ -35,6 +35,7 @@ from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
+from loom.providers.embedders import choose_embedder
 from loom.providers.knowledge import KnowledgeBase
 from loom.recall.hits import Hit
 from loom.stores import (
@@ -95,8 +96,9 @@ class OpenOptions(TypedDict, total=False):
     knowledge: KnowledgeBase | Sequence[KnowledgeBase] | None
     # Seconds that all knowledge bases have together for one request (default: 0.1).
     knowledge_seconds: float | None
-    # Makes vectors of messages, so that a search finds them by meaning, too.
-    embedder: Embedder | None
+    # Makes vectors of messages, so that a search finds them by meaning, too: an embedder, `static`,
+    # `minilm`, `none`, or `https://HOST/v1#MODEL` (default: none).
+    embedder: Embedder | str | None
     # Clock: milliseconds since 1970 (default: that of the system).
     now: Callable[[], int]
     # Makes the ids of sessions (default: random ones).
@@ -154,7 +156,7 @@ class Loom(Workspace):
             kept,
         )
         try:
-            made.indexer = Indexer(store, scope, check_embedder(options.get("embedder")))
+            made.indexer = Indexer(store, scope, choose_embedder(options.get("embedder")))
             made.knowledge_lookup = made.knowledge_lookup.choose(
                 options.get("knowledge"), options.get("knowledge_seconds")
             )
