@@ -600,7 +600,8 @@ def test_the_rest_of_a_damaged_file_is_looked_at(tmp_path: Path, part: int) -> N
         store.close()
     assert problems
     assert all(problem.remedy for problem in problems)
-    assert found.looked["sessions"] == 1
+    is_lost = any(problem.place.startswith("sessions after") for problem in problems)
+    assert found.looked["sessions"] == (0 if is_lost else 1)
     if any(problem.place.startswith("nodes behind") for problem in problems):
         assert 300 < found.looked["nodes"] < 400
 

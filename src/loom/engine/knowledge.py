@@ -1,6 +1,6 @@
 """What a session asks knowledge bases, and what it learns from their answers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,13 +28,17 @@ class KnowledgeLookup(Struct, frozen=True):
     bases: tuple[KnowledgeBase, ...] = ()
     seconds: float = DEFAULT_SECONDS
 
-    def choose(self, knowledge: object, seconds: object) -> "KnowledgeLookup":
-        """The same with what a caller says otherwise. None says nothing, False means no base."""
+    def choose(
+        self, knowledge: object, seconds: object, stored: Callable[[], KnowledgeBase]
+    ) -> "KnowledgeLookup":
+        """The same with what a caller says otherwise. None says nothing, False means no base, and
+        True those documents that `stored` makes a base of.
+        """
         made = self
-        if knowledge is False:
-            made = replace(made, bases=())
-        elif knowledge is not None:
-            made = replace(made, bases=check_bases(knowledge))
+        if knowledge is not None:
+            given = knowledge if isinstance(knowledge, list | tuple) else [knowledge]
+            bases = [stored() if base is True else base for base in given if base is not False]
+            made = replace(made, bases=check_bases(bases))
         if seconds is not None:
             made = replace(made, seconds=_check_seconds(seconds))
         return made

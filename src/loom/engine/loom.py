@@ -92,8 +92,9 @@ class OpenOptions(TypedDict, total=False):
     model: Model | None
     # Folder for the files that a renewed window writes (default: next to the store).
     snapshots: str | PathLike[str] | None
-    # Knowledge bases that every request asks: anything with `query`, or a list of them.
-    knowledge: KnowledgeBase | Sequence[KnowledgeBase] | None
+    # Knowledge bases that every request asks: anything with `query`, or a list of them; True asks
+    # the documents of the project (default: none).
+    knowledge: KnowledgeBase | Sequence[KnowledgeBase] | bool | None
     # Seconds that all knowledge bases have together for one request (default: 0.1).
     knowledge_seconds: float | None
     # Makes vectors of messages, so that a search finds them by meaning, too: an embedder, `static`,
@@ -158,7 +159,7 @@ class Loom(Workspace):
         try:
             made.indexer = Indexer(store, scope, choose_embedder(options.get("embedder")))
             made.knowledge_lookup = made.knowledge_lookup.choose(
-                options.get("knowledge"), options.get("knowledge_seconds")
+                options.get("knowledge"), options.get("knowledge_seconds"), lambda: made.knowledge
             )
         except BaseException:
             made.close()

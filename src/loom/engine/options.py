@@ -48,8 +48,8 @@ class PrepareOptions(RequestOptions, total=False):
     overflow: object
     # Folder of code: the system text contains a map of it, of the size of the zone `repo_map`.
     project: str | PathLike[str] | None
-    # Knowledge bases to ask: anything with `query`, or a list of them; False asks none (default:
-    # those of `Loom.open`).
+    # Knowledge bases to ask: anything with `query`, or a list of them; True asks the documents of
+    # the project, False asks none (default: those of `Loom.open`).
     knowledge: KnowledgeBase | Sequence[KnowledgeBase] | bool | None
     # Seconds that all knowledge bases have together (default: those of `Loom.open`).
     knowledge_seconds: float | None

@@ -596,7 +596,9 @@ class Session:
     ) -> Findings | None:
         """What knowledge bases say of the request; None if there are none to ask."""
         lookup = self._workspace.knowledge_lookup.choose(
-            options.get("knowledge"), options.get("knowledge_seconds")
+            options.get("knowledge"),
+            options.get("knowledge_seconds"),
+            lambda: self._workspace.knowledge,
         )
         if not lookup.bases:
             return None

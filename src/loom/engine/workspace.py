@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.threads import WORKERS, Threads
 from loom.stores import Scope, Store
+
+if TYPE_CHECKING:
+    from loom.providers.knowledge import StoredKnowledgeBase
 
 EventKind = Literal[
     "created",
@@ -86,6 +89,7 @@ class Workspace:
         self.caches = Caches()
         self.knowledge_lookup = KnowledgeLookup()
         self.indexer = Indexer(store, scope)
+        self._knowledge: StoredKnowledgeBase | None = None
 
     def __repr__(self) -> str:
         scope = self.scope
@@ -110,6 +114,17 @@ class Workspace:
         future = self._threads.submit(turn or nullcontext(), run)
         future.add_done_callback(lambda _: [each() for each in left])
         return await asyncio.shield(future)
+
+    @property
+    def knowledge(self) -> "StoredKnowledgeBase":
+        """The documents of the project, as a knowledge base."""
+        if self._knowledge is None:
+            from loom.providers.knowledge import StoredKnowledgeBase  # it takes long to load
+
+            self._knowledge = StoredKnowledgeBase(
+                self.store.documents, self.scope, self.now, self.indexer.embedder
+            )
+        return self._knowledge
 
     @checks_arguments
     def listen(self, listener: Callable[[Event], None]) -> None:

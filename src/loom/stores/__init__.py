@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loom.stores.health.checkup import Problem as Problem
     from loom.stores.health.doctor import examine as examine
+    from loom.stores.knowledge.documents import Documents as Documents
+    from loom.stores.knowledge.rows import DocumentRow as DocumentRow
+    from loom.stores.knowledge.rows import NewChunk as NewChunk
+    from loom.stores.knowledge.rows import NewDocument as NewDocument
+    from loom.stores.knowledge.rows import StoredChunk as StoredChunk
     from loom.stores.requests import SavedRequest as SavedRequest
     from loom.stores.search.home import SearchIndex as SearchIndex
     from loom.stores.search.index import FoundNode as FoundNode
@@ -80,6 +85,8 @@ else:
         {
             "health.checkup": ("Problem",),
             "health.doctor": ("examine",),
+            "knowledge.documents": ("Documents",),
+            "knowledge.rows": ("DocumentRow", "NewChunk", "NewDocument", "StoredChunk"),
             "requests": ("SavedRequest",),
             "search.home": ("SearchIndex",),
             "search.index": ("FoundNode", "StoreIndex"),

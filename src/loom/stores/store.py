@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from loom.stores.knowledge.documents import Documents
 from loom.stores.requests import Requests
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
@@ -46,6 +47,7 @@ class Store:
         self.states = States(self.database)
         self.summaries = Summaries(self.database)
         self.snapshots = WrittenSnapshots(self.database)
+        self.documents = Documents(self.database)
 
     @cached_property
     def search(self) -> "SearchIndex":

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from loom.providers.knowledge.sections import find_cited as find_cited
     from loom.providers.knowledge.sections import is_cited as is_cited
     from loom.providers.knowledge.sections import to_sections as to_sections
+    from loom.providers.knowledge.stored import AddedDocuments as AddedDocuments
+    from loom.providers.knowledge.stored import FailedDocument as FailedDocument
+    from loom.providers.knowledge.stored import StoredKnowledgeBase as StoredKnowledgeBase
     from loom.providers.knowledge.vector_base import EmbeddingProvider as EmbeddingProvider
     from loom.providers.knowledge.vector_base import VectorKnowledgeBase as VectorKnowledgeBase
     from loom.providers.knowledge.vectors.memory import MemoryVectorStore as MemoryVectorStore
@@ -45,6 +48,7 @@ else:
             "documents.reading": ("ParsedDocument", "read_document"),
             "items": ("KnowledgeItem", "cite"),
             "sections": ("find_cited", "is_cited", "to_sections"),
+            "stored": ("AddedDocuments", "FailedDocument", "StoredKnowledgeBase"),
             "vector_base": ("EmbeddingProvider", "VectorKnowledgeBase"),
             "vectors.memory": ("MemoryVectorStore",),
             "vectors.pgvector": ("PgVectorStore",),

@@ -172,4 +172,39 @@ generation TEXT {binary} NOT NULL,
                 PRIMARY KEY (segment, embedder)){clustered}""",
         ),
     ),
+    Migration(
+        7,
+        "documents of projects, their chunks, and an index of these",
+        (
+            # What a project of a tenant has: how many chunks, with how many terms; by which rules
+            # those were made; and how often that changed.
+            """CREATE TABLE bases (
+                key {serial}, tenant TEXT {binary} NOT NULL, project TEXT {binary} NOT NULL,
+                chunks BIGINT NOT NULL, terms BIGINT NOT NULL, version BIGINT NOT NULL,
+                revision BIGINT NOT NULL, UNIQUE (tenant, project))""",
+            # `path` is what a document is known by, `source` what it is cited by, `root` the folder
+            # that it was added with.
+            """CREATE TABLE documents (
+                key {serial}, base BIGINT NOT NULL, path TEXT {binary} NOT NULL,
+                source TEXT NOT NULL, root TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL,
+                digest TEXT NOT NULL, size BIGINT NOT NULL, chunks BIGINT NOT NULL,
+                notes TEXT NOT NULL, created BIGINT NOT NULL, updated BIGINT NOT NULL,
+                UNIQUE (base, path))""",
+            """CREATE TABLE chunks (
+                key {serial}, base BIGINT NOT NULL, digest TEXT {binary} NOT NULL,
+                headings TEXT NOT NULL, text TEXT NOT NULL, tokens BIGINT NOT NULL,
+                length BIGINT NOT NULL, created BIGINT NOT NULL, UNIQUE (base, digest))""",
+            "CREATE INDEX chunks_base ON chunks (base, key)",
+            """CREATE TABLE document_chunks (
+                document BIGINT NOT NULL, place BIGINT NOT NULL, chunk BIGINT NOT NULL,
+                first BIGINT NOT NULL, last BIGINT NOT NULL, PRIMARY KEY (document, place))""",
+            "CREATE INDEX document_chunks_chunk ON document_chunks (chunk)",
+            """CREATE TABLE chunk_terms (
+                base BIGINT NOT NULL, term TEXT {binary} NOT NULL, chunk BIGINT NOT NULL,
+                count BIGINT NOT NULL, PRIMARY KEY (base, term, chunk)){clustered}""",
+            """CREATE TABLE chunk_vectors (
+                chunk BIGINT NOT NULL, embedder TEXT {binary} NOT NULL, data {bytes} NOT NULL,
+                PRIMARY KEY (chunk, embedder))""",
+        ),
+    ),
 )

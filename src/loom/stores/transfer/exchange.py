@@ -32,12 +32,15 @@ from loom.stores.sql.stored import (
 )
 from loom.stores.states import Pin
 from loom.stores.store import Store
+from loom.stores.transfer.documents import export_documents, has_documents
 from loom.stores.transfer.intake import ImportedSession as ImportedSession
 from loom.stores.transfer.intake import import_lines as import_lines
 from loom.stores.transfer.lines import (
     NOBODY,
+    OLDER_VERSION,
     VERSION,
     WHAT,
+    DocumentLine,
     EndLine,
     First,
     HandleLine,
@@ -89,7 +92,7 @@ def export_session(
     """
     left_out = LeftOut(missed)
     with store.database.read() as reader:
-        yield to_json(First(WHAT, VERSION))
+        yield to_json(First(WHAT, OLDER_VERSION))
         yield from _count_lines((), [_SessionExport(store, reader, tree, left_out, session)], False)
     left_out.check()
 
@@ -106,14 +109,16 @@ def export_all(
     scope = Scope() if everywhere else scope
     left_out = LeftOut(missed)
     with store.database.read() as reader:
-        yield to_json(First(WHAT, VERSION, everywhere))
+        version = VERSION if has_documents(reader, scope, everywhere) else OLDER_VERSION
+        yield to_json(First(WHAT, version, everywhere))
         settled = (
             line
             for line in _settings(reader, scope, everywhere, left_out)
             if sound_setting(line, left_out)
         )
+        documents = export_documents(reader, scope, everywhere, left_out)
         yield from _count_lines(
-            settled, _parts(store, reader, scope, everywhere, left_out), everywhere
+            settled, _parts(store, reader, scope, everywhere, left_out), everywhere, documents
         )
     left_out.check()
 
@@ -164,7 +169,10 @@ def _parts(
 
 
 def _count_lines(
-    settings: Iterable[SettingLine], parts: Iterable["_TreeExport"], everywhere: bool
+    settings: Iterable[SettingLine],
+    parts: Iterable["_TreeExport"],
+    everywhere: bool,
+    documents: Iterable[DocumentLine] = (),
 ) -> Iterator[str]:
     sessions = nodes = lines = 0
     for line in map(to_json, settings):
@@ -175,6 +183,9 @@ def _count_lines(
             lines += 1
             yield line
         sessions, nodes = sessions + part.sessions, nodes + part.nodes
+    for line in map(to_json, documents):
+        lines += 1
+        yield line
     yield to_json(EndLine(sessions=sessions, nodes=nodes, lines=lines))
 
 

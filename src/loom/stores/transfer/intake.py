@@ -29,8 +29,10 @@ from loom.stores.sessions import Scope
 from loom.stores.sql.database import Row, Writer
 from loom.stores.states import StateKinds
 from loom.stores.store import Store
+from loom.stores.transfer.documents import import_document
 from loom.stores.transfer.line_checks import check_given_name, decode_data
 from loom.stores.transfer.lines import (
+    DocumentLine,
     EndLine,
     First,
     HandleLine,
@@ -82,8 +84,8 @@ def import_lines(
     `progress` is told how many messages have been looked at.
     """
     begun: set[int] = set()
+    intake: _Intake | None = None
     try:
-        intake: _Intake | None = None
         for first, batch in _batches(lines):
             intake = intake or _Intake(first, scope, everywhere, now, store.state_kinds)
             with store.database.write() as writer:
@@ -100,6 +102,8 @@ def import_lines(
             with suppress(StoreError):
                 for tree in begun:
                     store.sessions.discard(tree)
+                for where, key in intake.documents if intake else ():
+                    store.documents.remove(where, [key])
         raise
     if intake is None:
         return []
@@ -159,6 +163,7 @@ class _Intake:
         self._finals: list[Row] = []
         self._settled: list[Row] = []
         self.begun: set[int] = set()
+        self.documents: list[tuple[Scope, int]] = []
         self.nodes = self._lines = 0
         self.told: list[ImportedSession] = []
 
@@ -170,6 +175,9 @@ class _Intake:
                 self._end(writer, *numbered[0])
             elif kind is SettingLine:
                 self._settled += [self._setting(number, line) for number, line in numbered]
+            elif kind is DocumentLine:
+                for number, line in numbered:
+                    self._document(writer, number, line)
             elif kind is TreeLine:
                 for number, line in numbered:
                     self._close(writer, number)
@@ -196,6 +204,14 @@ class _Intake:
         )
         takers[stage](writer, numbered)
         self.begun |= section.begun
+
+    def _document(self, writer: Writer, number: int, line: DocumentLine) -> None:
+        """Documents come after the trees; one that is here already stays."""
+        self._close(writer, number)
+        scope = self._scope_of(number, "document", line)
+        key = import_document(writer, scope, number, line)
+        if key:
+            self.documents.append((scope, key))
 
     def _setting(self, number: int, line: SettingLine) -> Row:
         if self._section is not None or self.told:
@@ -231,7 +247,9 @@ class _Intake:
         scope = self._scope_of(number, "setting", line)
         return scope.tenant, scope.project
 
-    def _scope_of(self, number: int, what: str, line: SettingLine | TreeLine) -> Scope:
+    def _scope_of(
+        self, number: int, what: str, line: SettingLine | TreeLine | DocumentLine
+    ) -> Scope:
         try:
             if bool(line.tenant and line.project) != self._first.everywhere:
                 raise ChoiceError(

@@ -1,11 +1,12 @@
 """What the lines of an exported file say.
 
 The first line says what the file is and the version of these rules. Then come the settings of its
-projects, and sections: a tree, its sessions, its nodes (parents before children), its handles. The
-last line says how many of them there were, so that a file that was cut short is known. `by` names
-the session of the section that something belongs to; left out, it is the first of them. Version 1
-had no settings and no states; its files are read as they are. Older files have views of their
-sessions after the handles; these are caches that nothing proves, and stay behind.
+projects, and sections: a tree, its sessions, its nodes (parents before children), its handles. Then
+come the documents of its projects. The last line says how many of them there were, so that a file
+that was cut short is known. `by` names the session of the section that something belongs to; left
+out, it is the first of them. Version 1 had no settings and no states; its files are read as they
+are. Older files have views of their sessions after the handles; these are caches that nothing
+proves, and stay behind.
 """
 
 from typing import Annotated, Literal
@@ -20,13 +21,19 @@ from loom.errors import ChoiceError, TranscriptError, describe
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.views import HandleTarget
 
-VERSION = 2
+VERSION = 3
+OLDER_VERSION = 2  # of a file without documents, which older versions read too
 WHAT = "sessions"
 NOBODY = ""  # as `by`: a session that is not in the file
 Whole = Annotated[int, Meta(ge=0, le=2**53)]  # what both databases can hold, and some sums of it
 Tokens = Annotated[int, Meta(ge=0, le=2**40)]
 # milliseconds, up to the end of the year 9999
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+
+
+MAX_CHUNK_CHARS = 100_000  # far more than a chunk has
+MAX_DOCUMENT_CHUNKS = 100_000
+Name = Annotated[str, Meta(max_length=10_000)]
 
 
 class First(Struct, frozen=True, omit_defaults=True):
@@ -144,6 +151,33 @@ class ViewLine(_ExportLine, frozen=True, kw_only=True, tag="view", forbid_unknow
     """
 
 
+class ChunkEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A chunk of a document, and its lines."""
+
+    text: Annotated[str, Meta(max_length=MAX_CHUNK_CHARS)]
+    headings: tuple[Name, ...] = ()
+    first: Whole = 0
+    last: Whole = 0
+
+
+class DocumentLine(_ExportLine, frozen=True, kw_only=True, tag="document"):
+    """A document of a project, with its chunks. Its index is made again where it comes in."""
+
+    path: Name
+    source: Name
+    root: Name = ""
+    tenant: str = ""
+    project: str = ""
+    kind: Name
+    title: Name = ""
+    digest: Name
+    size: Whole
+    notes: tuple[Name, ...] = ()
+    created: Moment
+    updated: Moment
+    chunks: Annotated[tuple[ChunkEntry, ...], Meta(max_length=MAX_DOCUMENT_CHUNKS)] = ()
+
+
 class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
     """`lines` are those between the first and this one."""
 
@@ -154,7 +188,9 @@ class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
 
 # What reading a value from elsewhere may raise.
 REFUSED = (ValueError, RecursionError, msgspec.ValidationError, ChoiceError)
-Line = SettingLine | TreeLine | SessionLine | NodeLine | HandleLine | ViewLine | EndLine
+Line = (
+    SettingLine | TreeLine | SessionLine | NodeLine | HandleLine | ViewLine | DocumentLine | EndLine
+)
 _decode = msgspec.json.Decoder(Line).decode
 
 
