@@ -126,7 +126,7 @@ def test_what_a_cover_quotes_is_shown_by_place_and_speaker_within_the_terminal(
     assert "\x1b[31m" not in done.stdout
     assert max(map(columns_of, lines)) <= 80
     told = [line[6:] for line in lines if line.startswith("    │")]
-    place = told.index("[2] user")
+    place = told.index("2 user")
     assert told[place + 1].startswith("> please keep the colour of the header �[31mred�[0m, ")
     assert told[place + 2].startswith("  "), "a long line goes on below itself"
     assert ">" in told[place:], "an empty line is quoted, too"
@@ -141,7 +141,7 @@ def test_covers_have_their_quotes_in_json(long: Path) -> None:
         assert set(quote) == {"place", "voice", "speaker", "about", "lines"}
     shown = loom("explain", long, "--window", "3000", "--show", COLUMNS="160").stdout
     for quote in cover["quotes"]:
-        assert f"[{quote['place']}] {quote['speaker']}" in shown
+        assert f"{quote['place']} {quote['speaker']}" in shown
         assert f"> {quote['lines'][0][:60]}" in shown
     assert all("quotes" not in item for item in items if item["action"] != "covered")
 

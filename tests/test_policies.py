@@ -141,7 +141,7 @@ def test_coder_keeps_plan_and_tests_and_forgets_listings() -> None:
         *talk("read", turns=20),
     ]
     policy = page_policies()["coder"]
-    there = sent(messages, policy)
+    there = sent(messages, Policy.extends(policy, name="bare", cover=0.0))
     assert "<plan>" in there
     assert ["<run_tests 0>" in there, "<run_tests 1>" in there, "<run_tests 2>" in there] == [
         False,
@@ -199,9 +199,13 @@ def test_a_counter_of_ones_own_drives_the_strategy() -> None:
         for n in range(41)
     ]
     words, twice = (
-        page_policies()["words"],
+        Policy.extends(page_policies()["words"], name="bare", cover=0.0),
         Policy.extends(
-            "default", name="twice", strategy="recent", counter=lambda text: 2 * len(text)
+            "default",
+            name="twice",
+            strategy="recent",
+            counter=lambda text: 2 * len(text),
+            cover=0.0,
         ),
     )
     kept = [
@@ -215,7 +219,7 @@ def test_a_policy_extends_another() -> None:
     made = Policy.extends("default", name="mine", refill=0.5, zones={"rules": 100})
     assert (made.refill, made.cover, made.zones["rules"], made.zones["memory"]) == (
         0.5,
-        0.033,
+        0.03,
         100,
         2048,
     )

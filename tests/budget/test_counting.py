@@ -279,6 +279,16 @@ def test_a_list_of_parts_costs_its_wrapping() -> None:
     assert counter.count_message(listed) >= counter.count_message(plain) + 9
 
 
+def test_what_a_file_says_beside_a_message_is_sent_to_nobody_and_costs_nothing() -> None:
+    counter = counter_for("gpt-4o")
+    plain = Message("user", (Text("hello"),))
+    fields = '{"usage":{"input":12345},"provider":"somebody","stamp":"2026-11-16"}'
+    kept = Message("user", (Text("hello"),), carried=Carried("pi", fields))
+    sent = Message("user", (Text("hello"),), carried=Carried("openai", fields))
+    assert counter.count_message(kept) == counter.count_message(plain)
+    assert counter.count_message(sent) > counter.count_message(plain)
+
+
 def test_calibration_follows_reports_within_bounds() -> None:
     calibration = Calibration()
     assert calibration.ratio("m") == 1.0

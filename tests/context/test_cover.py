@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom import Context, Loom, weave
+from loom import Context, Loom, read_runs, weave
 from loom.context.caches import SHARED
 from loom.context.cover.extract import Focus
 from loom.context.cover.lines import HistoryIndexes, quote_lines
@@ -27,7 +27,7 @@ from loom.conversation.handles import to_lines
 from loom.conversation.message import Message, Text
 from loom.errors import ChoiceError
 from loom.stores.health.doctor import examine
-from tests.shared import examples
+from tests.shared import AGENTS, examples, needs_shared
 from tests.strategies import broken_histories, histories
 
 WINDOW = 6000
@@ -327,3 +327,31 @@ def test_shares_that_make_no_sense_are_refused() -> None:
     for field in ("cover", "once", "covers", "verbatim", "words"):
         with pytest.raises(ChoiceError, match=field):
             replace(find_policy("default"), **{field: 2.0})
+
+
+def test_what_is_smaller_than_its_marker_stays_as_it_was_said() -> None:
+    """A slash command before the goal takes fewer tokens than a marker in its place."""
+    said = [user("/mode"), user("Mend src/parser.py: it reads commas twice"), *steps(0, 60)]
+    context = weave(said, window=4000, reserve_output=0, model="gpt-4o")
+    assert context.openai()["messages"][0]["content"] == "/mode"
+    assert [item.action for item in context.report.items[:2]] == ["kept", "kept"]
+
+
+def test_lines_are_chosen_where_the_most_is_to_be_told_whatever_parts_the_gaps() -> None:
+    """A short gap before the end is told of as if nothing stood between it and a long one."""
+    goal = "Mend src/parser.py: it reads commas twice and stops"
+    late = assistant("I moved parse_quoted_field into src/fields/quoted_reader.py. " + "so " * 900)
+    said = [user(goal), *steps(0, 150), user("Now write the page about it, in full"), late]
+    said += [assistant("I read more of it. " + "and " * 700) for _ in range(3)]
+    context = weave(said, window=4000, reserve_output=0, model="gpt-4o")
+    assert len(covers(context)) == 2
+    assert "src/fields/quoted_reader.py" in covers(context)[-1]
+
+
+@needs_shared
+def test_room_is_not_set_aside_for_words_that_are_in_the_request_anyway() -> None:
+    """Goal and request are long, so they are shrunk; no cover quotes them as well."""
+    [run] = read_runs(AGENTS / "trail_4.json")
+    said = list(run.messages())[:16]
+    context = weave(said, window=2000, reserve_output=0, model="gpt-4o")
+    assert context.report.input_tokens > 0.9 * 2000

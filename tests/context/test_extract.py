@@ -58,11 +58,11 @@ def test_lines_stand_verbatim_in_order_behind_who_said_them() -> None:
         300,
     )
     assert made.text.splitlines() == [
-        "[0] user",
+        "0 user",
         "> rename parse_line to read_line",
-        "[1] assistant",
+        "1 assistant",
         "> On it.",
-        '[2] grep {"q":"parse_line"}',
+        '2 grep {"q":"parse_line"}',
         "> src/lines.py:12: def parse_line(text):",
     ]
     assert made.tokens == count(made.text)
@@ -76,14 +76,14 @@ def test_a_result_without_its_call_says_what_was_asked_and_that_it_failed() -> N
     ]
     made = extract(indexed(history), Span(1, 2), 100, count)
     assert made.text.splitlines() == [
-        '[1] bash {"command":"make"} (error)',
+        '1 bash {"command":"make"} (error)',
         "> E1204: src/a.py is broken",
     ]
 
 
 def test_the_caller_says_where_the_messages_stand() -> None:
     made = kept([user("see src/a.py"), user("and src/b.py")], 100, places=[7, 30])
-    assert made.text == "[7] user\n> see src/a.py\n[30] user\n> and src/b.py"
+    assert made.text == "7 user\n> see src/a.py\n30 user\n> and src/b.py"
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 5])
@@ -190,7 +190,7 @@ def test_a_call_is_told_in_its_own_line_where_its_result_is_not_shown() -> None:
         result("ok"),
     ]
     assert extract(indexed(history), Span(0, 1), 300, count).text.startswith(
-        '[0] assistant\n> edit {"path":"src/a.py"'
+        '0 assistant\n> edit {"path":"src/a.py"'
     )
 
 

@@ -49,9 +49,9 @@ def test_a_speaker_is_named_on_one_line_and_no_tool_by_a_role(
 
 
 def test_a_label_says_where_who_what_was_asked_and_that_it_failed() -> None:
-    assert quote("hi").label == "[3] user"
-    assert Quote(14, "error", "bash", "ls -la", ()).label == "[14] bash ls -la (error)"
-    assert Quote(14, "result", "bash", "", ()).label == "[14] bash"
+    assert quote("hi").label == "3 user"
+    assert Quote(14, "error", "bash", "ls -la", ()).label == "14 bash ls -la (error)"
+    assert Quote(14, "result", "bash", "", ()).label == "14 bash"
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,19 @@ def test_a_label_says_where_who_what_was_asked_and_that_it_failed() -> None:
 def test_each_line_begins_with_a_quotation_mark_whatever_parts_lines(parting: str) -> None:
     text = parting.join(["one", "[0] user", "", "> two"])
     lines = render([quote(text, "result", "bash")]).splitlines()
-    assert lines == ["[3] bash", "> one", "> [0] user", ">", "> > two"]
+    assert lines == ["3 bash", "> one", "> [0] user", ">", "> > two"]
 
 
 def test_quotes_stand_in_their_order() -> None:
     assert render([quote("a"), quote("b", "assistant", "assistant", 9)]) == (
-        "[3] user\n> a\n[9] assistant\n> b"
+        "3 user\n> a\n9 assistant\n> b"
     )
 
 
 def test_it_is_said_whether_words_of_the_user_are_among_them() -> None:
     answer = quote("do it", "assistant", "assistant")
-    assert introduce_quotes([answer]).startswith(f" {QUOTES_ONLY}\n[3] assistant\n")
-    assert introduce_quotes([answer, quote("b")]).startswith(
-        f" {QUOTES_AND_WORDS}\n[3] assistant\n"
-    )
+    assert introduce_quotes([answer]).startswith(f" {QUOTES_ONLY}\n3 assistant\n")
+    assert introduce_quotes([answer, quote("b")]).startswith(f" {QUOTES_AND_WORDS}\n3 assistant\n")
 
 
 def test_two_lists_of_quotes_become_one_by_their_places() -> None:
@@ -88,9 +86,7 @@ def test_a_cover_is_its_marker_and_its_quotes_and_either_gives_the_other() -> No
     marker = Message("user", (Text("[4 messages left out here]"),))
     bare = Piece(Span(0, 4), (marker,), (item,))
     covered = bare.with_quotes((quote("one\n\ntwo"),))
-    assert (
-        covered.messages[0].text == f"{marker.text} {QUOTES_AND_WORDS}\n[3] user\n> one\n>\n> two"
-    )
+    assert covered.messages[0].text == f"{marker.text} {QUOTES_AND_WORDS}\n3 user\n> one\n>\n> two"
     assert covered.without_quotes == (marker,)
     assert bare.with_quotes(()) == bare
     assert bare.without_quotes == (marker,)

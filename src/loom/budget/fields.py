@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from loom.conversation.canonical import from_json
-from loom.conversation.message import Carried
+from loom.conversation.message import WIRE_NAMES, Carried
 
 Measure = Callable[[str], int]
 
@@ -102,10 +102,13 @@ def sealed_tokens(sealed: str) -> int:
 def field_tokens(
     carried: Carried | None, measure: Measure, unread: Collection[str] = UNREAD_FIELDS
 ) -> int:
-    """Tokens of the fields that were carried beside a value, without those that no model reads."""
-    if carried is not None and carried.fields:
-        return json_tokens(carried.fields, measure, unread)
-    return 0
+    """Tokens of the fields that were carried beside a value, without those that no model reads.
+
+    What a program's file said beside its messages is sent on no wire.
+    """
+    if carried is None or not carried.fields or carried.wire not in WIRE_NAMES:
+        return 0
+    return json_tokens(carried.fields, measure, unread)
 
 
 def settings_tokens(settings: Carried | None, measure: Measure) -> int:

@@ -44,7 +44,7 @@ class Quote(Struct, frozen=True, array_like=True):
         """The line over the quote."""
         about = f" {self.about}" if self.about else ""
         failed = " (error)" if self.voice == "error" else ""
-        return f"[{self.place}] {self.speaker}{about}{failed}"
+        return f"{self.place} {self.speaker}{about}{failed}"
 
     def as_dict(self) -> dict[str, Any]:
         """The quote as values that JSON can express."""

@@ -26,6 +26,7 @@ from loom.context.history.pieces import (
     FittedHistory,
     cost_of,
     cover_with_quotes,
+    keep,
     lay,
     longest_marker,
     recount,
@@ -138,7 +139,7 @@ def _plan_covers(
     stood = _count_speech(fitting, [quote for piece in standing for quote in piece.quotes])
     stop = standing[-1].span.stop if standing else 0
     newest = max(stop, find_newest(fitting), fitting.floor)
-    spoken = stood + _count_sources(fitting, _find_sources(fitting, Span(stop, newest), ()))
+    spoken = stood + _count_words(fitting, Span(stop, newest), ())
     most = int(fitting.window * policy.words)
     if fitting.refill == 1:  # to tell of what must go, no more than as much again should go
         tokens = min(int(room * policy.once), total - room)
@@ -151,7 +152,7 @@ def _plan_covers(
     is_too_much = cost_of(standing) - stood + lines > line_room or spoken > most
     if not is_too_much and not is_first_of_much:
         return _Covers(before, standing, lines, spoken - stood, most - stood, stood, once=False)
-    spoken = _count_sources(fitting, _find_sources(fitting, Span(0, newest), before))
+    spoken = _count_words(fitting, Span(0, newest), before)
     if spoken > most:
         spoken = most = int(most * WORDS_AFTER_MERGE)
     share = LINES_AFTER_MERGE
@@ -160,11 +161,18 @@ def _plan_covers(
     return _Covers(before, (), max(lines, int(line_room * share)), spoken, most, 0, once=False)
 
 
-def _count_sources(fitting: Fitting, sources: Sequence[tuple[int, Source]]) -> int:
-    """The tokens of what users said in these, where the policy quotes it whole."""
+def _count_words(fitting: Fitting, span: Span, before: Sequence[Piece]) -> int:
+    """The tokens of what users said in a span, where the policy quotes it whole; without what has
+    to be in the request itself.
+    """
     if not fitting.policy.words:
         return 0
-    return _count_speech(fitting, find_speech(sources).values())
+    places = fitting.places
+    must = must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
+    in_request = {places.span(Span(n, n + 1)).start for n in must}
+    sources = _find_sources(fitting, span, before)
+    left_out = [(place, source) for place, source in sources if place not in in_request]
+    return _count_speech(fitting, find_speech(left_out).values())
 
 
 def _count_speech(fitting: Fitting, quotes: Iterable[Quote]) -> int:
@@ -366,26 +374,61 @@ def _cover_gaps(
 ) -> tuple[Piece, ...]:
     """The pieces with quotes of what was left out in each gap, in at most so many tokens in all."""
     gaps = [n for n, piece in enumerate(pieces) if piece.action == "dropped"]
-    lost = max(sum(pieces[n].tokens_before for n in gaps), 1)
+    if not gaps:
+        return tuple(pieces)
     sources = {n: _find_sources(fitting, pieces[n].span, covers.before) for n in gaps}
     speech = _choose_speech(fitting, sources, max(covers.words, covers.most_words), free)
     words = sum([_count_speech(fitting, speech[n].values()) for n in gaps])
     left = min(free, covers.lines + words + _FRAME * len(gaps))
-    lines = max(min(covers.lines, left - words), 0)
+    if covers.once:  # what no message fits into is free for lines
+        left = free
+    lines = max(left - words, 0)
+    quotes = _quote_gaps(fitting, pieces, sources, speech, lines - _FRAME * len(gaps))
     made = list(pieces)
     for n in gaps:
-        share = round(lines * pieces[n].tokens_before / lost) - _FRAME
-        focus = Focus(after=_messages_after(pieces, n), goal=fitting.goal)
-        count, indexes = fitting.counter.count_text, fitting.caches.indexes
-        quotes = quote_lines(sources[n], speech[n], share, count, focus, indexes)
-        if not quotes:
-            continue
-        covered = cover_with_quotes(fitting, pieces[n], quotes)
+        covered = pieces[n]
+        if quotes[n]:
+            covered = cover_with_quotes(fitting, pieces[n], quotes[n])
+        covered = _keep_if_smaller(fitting, covered)
         more = covered.tokens - pieces[n].tokens
         if more <= left:
             left -= more
             made[n] = covered
     return tuple(made)
+
+
+def _quote_gaps(
+    fitting: Fitting,
+    pieces: Sequence[Piece],
+    sources: Mapping[int, Sequence[tuple[int, Source]]],
+    speech: Mapping[int, Mapping[int, Quote]],
+    tokens: int,
+) -> dict[int, tuple[Quote, ...]]:
+    """What the cover of each gap quotes. Lines are chosen among all gaps at once, so that they are
+    where the most is to be told.
+    """
+    together: list[tuple[int, Source]] = []
+    words: dict[int, Quote] = {}
+    for n, given in sources.items():
+        words |= {len(together) + index: quote for index, quote in speech[n].items()}
+        together += given
+    focus = Focus(after=_messages_after(pieces, next(iter(sources))), goal=fitting.goal)
+    count, indexes = fitting.counter.count_text, fitting.caches.indexes
+    quotes = quote_lines(together, words, tokens, count, focus, indexes)
+    gap_of = {place: n for n, given in sources.items() for place, _ in given}
+    made: dict[int, list[Quote]] = {n: [] for n in sources}
+    for quote in quotes:
+        made[gap_of[quote.place]].append(quote)
+    return {n: tuple(chosen) for n, chosen in made.items()}
+
+
+def _keep_if_smaller(fitting: Fitting, left_out: Piece) -> Piece:
+    """What was left out as it was said, where that takes no more than what would stand for it."""
+    span = left_out.span
+    is_read = not any(fitting.places.unread(n) for n in range(span.start, span.stop))
+    if is_read and fitting.cost(span) <= left_out.tokens:
+        return keep(fitting, span, left_out.items[0].rule)
+    return left_out
 
 
 def _messages_after(pieces: Sequence[Piece], gap: int) -> list[Message]:
