@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from loom import Loom, Message, Text, read_runs, read_trees, write_trees
 from loom.cli.main import cli
+from loom.errors import TranscriptError
+from loom.transcripts import files
 from tests.shared import FIXTURES, SHARED
 
 EXPORTS = SHARED / "data" / "exports"
@@ -211,3 +213,31 @@ def test_recorded_files_are_read_by_both_readers(folder: Path) -> None:
         runs = [list(run.messages()) for run in read_runs(path)]
         assert any(runs)
         assert list(read_trees(path))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_of_conversations_may_be_larger_than_a_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, indent: int | None
+) -> None:
+    said = 'a \\ "quoted" [text] {here}, ü \U0001f9f5'
+    given = [chatgpt(f"{said} {n}", "yes") for n in range(20)]
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps(given, indent=indent))
+    whole = [list(run.messages()) for run in read_runs(path)]
+    expected = list(read_trees(path))
+    monkeypatch.setattr(files, "MAX_DOCUMENT", 2000)
+    monkeypatch.setattr(files, "_READ_BYTES", 50)
+    assert [list(run.messages()) for run in read_runs(path)] == whole
+    assert list(read_trees(path)) == expected
+    requests = [{"messages": CHAT, "model": "m"}] * 40
+    path.write_text(json.dumps(requests, indent=indent))
+    assert [len(list(run.messages())) for run in read_runs(path)] == [2] * 40
+    path.write_text(json.dumps(given, indent=indent)[:-40])
+    with pytest.raises(TranscriptError, match="not valid JSON: the list does not end"):
+        list(read_trees(path))
+    path.write_text(json.dumps(CHAT * 40, indent=indent))
+    with pytest.raises(TranscriptError, match="is one JSON document of"):
+        list(read_runs(path))
+    path.write_text(json.dumps([chatgpt("x" * 3000)], indent=indent))
+    with pytest.raises(TranscriptError, match="an object of the list is longer than"):
+        list(read_runs(path))

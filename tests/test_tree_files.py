@@ -991,7 +991,7 @@ def test_files_past_the_limits_and_broken_packed_ones_are_refused(
         list(read_trees(str(path)))
     monkeypatch.setattr(files, "MAX_DOCUMENT", 1000)
     path.write_text(json.dumps([CHATGPT], indent=1))
-    with pytest.raises(TranscriptError, match="is one JSON document of"):
+    with pytest.raises(TranscriptError, match="an object of the list is longer than"):
         list(read_trees(str(path)))
 
 

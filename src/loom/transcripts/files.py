@@ -9,6 +9,7 @@ import atexit
 import codecs
 import gzip
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -178,6 +179,66 @@ def first_lines(path: Path) -> list[Any] | None:
         if len(first) > MAX_DOCUMENT:
             return None
     return [value for _, value in islice(lines(path), SAMPLE_LINES)]
+
+
+def is_large(path: Path) -> bool:
+    """Whether a file is too large to be read as one JSON document."""
+    return path.stat().st_size > MAX_DOCUMENT
+
+
+def list_objects(path: Path) -> Iterator[tuple[str, Any]]:
+    """The objects of a file that is one JSON list of them, each with its place. They are read one
+    at a time, so that the list may be of any size.
+    """
+    for number, text in enumerate(_split_list(path)):
+        yield f"[{number}]", parse(path, text, f"[{number}]")
+
+
+# A whole string, or a character that begins or ends something; a quote alone begins a string that
+# is not complete yet.
+_STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\[\]]', re.DOTALL)
+_OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
+_READ_BYTES = 2**22
+
+
+def _split_list(path: Path) -> Iterator[bytes]:
+    """The texts of the objects of a list."""
+    with path.open("rb") as file:
+        _skip_mark(file)
+        held, depth, start, at = b"", 0, 0, 0
+        while more := file.read(_READ_BYTES):
+            held = held[start:] + more
+            at, start = at - start, 0
+            if len(held) > MAX_DOCUMENT + _READ_BYTES:
+                raise _too_long(path)
+            for found in _STRUCTURE.finditer(held, at):
+                at = found.start()
+                if found[0] == b'"':
+                    break
+                at = found.end()
+                if found[0] in _OPENING:
+                    depth += 1
+                    start = found.start() if depth == 2 else start
+                elif found[0] in _CLOSING:
+                    depth -= 1
+                    if depth == 1 and at - start > MAX_DOCUMENT:
+                        raise _too_long(path)
+                    if depth == 1:
+                        yield held[start:at]
+                        start = at
+                if depth == 0 and at:
+                    return
+            else:
+                at = len(held)
+            start = min(start, at) if depth > 1 else at
+    raise TranscriptError(f"{path}: not valid JSON: the list does not end")
+
+
+def _too_long(path: Path) -> TranscriptError:
+    return TranscriptError(
+        f"{path}: an object of the list is longer than {MAX_DOCUMENT // 2**20} MiB, the limit for "
+        "one"
+    )
 
 
 def document(path: Path) -> Any:

@@ -163,7 +163,9 @@ def _runs(path: Path) -> Iterator[Run]:
         raise unknown_error(path, f"it begins with {start[:20]!r}")
     sample = files.first_lines(path)
     try:
-        if sample is None:
+        if sample is None and start[:1] == "[" and files.is_large(path):
+            yield from _large_runs(path)
+        elif sample is None:
             yield from _document_runs(path, files.document(path))
         elif len(sample) == 1 and not _is_record(sample[0]):
             yield from _document_runs(path, sample[0])
@@ -188,6 +190,19 @@ def _line_runs(path: Path, sample: list[Any]) -> Iterable[Run]:
         if row.matches(sample):
             return row.read(path, sample)
     raise unknown_error(path, f"line 1 is {describe(sample[0])}")
+
+
+def _large_runs(path: Path) -> Iterator[Run]:
+    """The runs of a list that is too large for one document: each object of it must be a run."""
+    objects = files.list_objects(path)
+    first = next(objects, None)
+    if first is not None and branching.find_tree_format(first[1]):
+        yield from branching.tree_runs(path, chain([first], objects))
+    elif first is not None and _find_format(OBJECT_FORMATS, first[1]):
+        for number, (place, value) in enumerate(chain([first], objects)):
+            yield _read_object(value, number, path, place)
+    else:
+        files.document(path)  # says that it is too large
 
 
 def _document_runs(path: Path, value: Any) -> Iterator[Run]:

@@ -115,6 +115,9 @@ def _values(path: Path, sample: list[Any] | None) -> Iterator[Placed]:
         return
     if sample == []:
         return
+    if sample is None and files.is_large(path) and files.inspect(path).startswith("["):
+        yield from files.list_objects(path)
+        return
     value = sample[0] if sample else files.document(path)
     if isinstance(value, list):
         yield from ((f"[{n}]", item) for n, item in enumerate(value))
