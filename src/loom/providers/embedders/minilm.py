@@ -9,11 +9,11 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -161,10 +161,11 @@ def _cache_folder() -> Path:
 def _keep(path: Path, content: dict[str, bytes]) -> None:
     """Write the file whole or not at all. Without a cache, the next process converts again."""
     arrays = {name: np.frombuffer(data, np.uint8) for name, data in content.items()}
+    written = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=path.parent, delete=False) as written:
-            written.write(write_tensors(arrays, {"name": NAME}))
-        os.replace(written.name, path)
+        written.write_bytes(write_tensors(arrays, {"name": NAME}))
+        written.replace(path)
     except OSError:
-        return
+        with suppress(OSError):
+            written.unlink()
