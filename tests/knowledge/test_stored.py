@@ -114,7 +114,8 @@ def test_the_same_words_are_stored_and_found_once(loom: Loom, folder: Path) -> N
     assert sources(base, "storm") == ["docs/b.txt:1-1"]
     assert base.remove("docs/b.txt") == 1
     assert sources(base, "storm") == ["c:1-1"]
-    assert base.remove("c", purge=True) == 1
+    assert base.remove("c") == 1
+    base.purge()
     with pytest.raises(ChoiceError, match="no document"):
         base.remove("c")
 

@@ -44,6 +44,7 @@ _HOMES = {
     "demo": _Home("demo.commands", "demo"),
     "doctor": _Home("store.doctor", "doctor"),
     "explain": _Home("request.weave", "explain", reads_file=True),
+    "knowledge": _Home("store.knowledge", "knowledge"),
     "map": _Home("request.map", "map_command"),
     "models": _Home("settings.models", "models"),
     "policy": _Home("settings.policy", "policy"),

@@ -129,7 +129,7 @@ def _entries(report: Report) -> Iterator[tuple[Span, Item]]:
     help="Print the request (without -o) and the report as one JSON object.",
 )
 def weave(asked: WeaveCommand, name: str | None, output: Path | None, as_json: bool) -> None:
-    """Build a request that fits the window, and show what was left out.
+    """Build a request that fits the window; show what was left out.
 
     The input is a transcript, a stored session or a stored tree.
     By default, a picture of the request is printed. To get the request itself, use -o or --json.

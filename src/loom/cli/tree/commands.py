@@ -30,7 +30,7 @@ ROLES: dict[str, Role] = {"human": "user", "model": "assistant"}
 
 @click.group(cls=Group)
 def tree() -> None:
-    """Store branching conversations, and control what is read of them.
+    """Store branching conversations, and control what is read.
 
     TREE is the id of a tree, or its first characters: at least 4, and enough to be unique.
     The tree of a session has the id of the session. NODE is the id of a node, as `loom tree show`

@@ -111,11 +111,9 @@ class StoredKnowledgeBase:
         """The documents of the project, by their sources."""
         return self._documents.list_all(self._scope)
 
-    def remove(self, name: "str | os.PathLike[str]", *, purge: bool = False) -> int:
+    def remove(self, name: "str | os.PathLike[str]") -> int:
         """Remove documents by source, by file, or by the folder that they were added with; how
         many there were.
-
-        With `purge`, their words are also removed from the files of the store.
         """
         named = os.fspath(name)
         place = os.path.realpath(named)
@@ -132,10 +130,11 @@ class StoredKnowledgeBase:
                 f"no document {shorten(named, 200)!r} in project {self._scope.project!r}; "
                 "loom knowledge list shows them"
             )
-        count = self._documents.remove(self._scope, found)
-        if purge:
-            self._documents.shed()
-        return count
+        return self._documents.remove(self._scope, found)
+
+    def purge(self) -> None:
+        """Remove the words of what was removed from the files of the store too."""
+        self._documents.shed()
 
     # Finding
 
