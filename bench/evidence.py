@@ -1,6 +1,6 @@
 """Evidence recall: is what the answer needs among what a search finds (TARGETS.md 3)?
 
-    python bench/evidence.py [FILE] [--embedder NAME] [--each] [--kinds] [--paraphrases]
+    python bench/evidence.py [FILE] [--embedder NAME] [--each] [--kinds] [--others]
 
 FILE is in the format of LoCoMo (default: the shared half of it; LOOM_SHARED, or ../shared): long
 conversations of two speakers over many dates, and questions with the turns that answer them. The
@@ -11,9 +11,9 @@ best by BM25 on stems. Each result is counted again here, and the bench ends wit
 over its budget, or holds a line twice.
 
 `--embedder` adds Loom with an embedder: `module:factory`, called without arguments. `--each` prints
-each conversation, `--kinds` each kind of question. `--paraphrases` measures something else, to see
-that nothing is tuned to this set: in shared conversation trees, the answers of different people to
-the same message are sought by the first sentence of one of them.
+each conversation, `--kinds` each kind of question. `--others` measures the same engine on other
+shared data, to see that nothing is tuned to this set: answers of different people to the same
+message, and messages of an agent's session by half of a line.
 """
 
 import argparse
@@ -24,13 +24,14 @@ import re
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+import loom
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.words import split_terms
 from loom.recall.choosing import Room
@@ -254,49 +255,83 @@ def measure_evidence(path: Path, embedders: Sequence[str], each: bool, kinds: bo
         print(f"{'wanted: ' + name:<24}" + "".join(f"{one:8.1f}" for one in wanted))
 
 
-# Paraphrases: other answers to the same message
+# Something else: the same engine on other data
 
 
-def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each message of shared trees with its replies, and the tree."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+class Sought(Struct, frozen=True):
+    """Words to seek by, the documents that are sought, and the one that the words come from."""
+
+    words: str
+    keys: tuple[int, ...]
+    source: int | None = None
+
+
+def read_answers(path: Path) -> tuple[list[CorpusEntry], list[Sought]]:
+    """In conversation trees: other people's answers to the same message, by the first sentence of
+    one of them.
+    """
+    entries: list[CorpusEntry] = []
+    sought: list[Sought] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
         waiting = [json.loads(line)["prompt"]]
         while waiting:
-            node = waiting.pop()
-            replies = node.get("replies", [])
-            yield str(number), [reply["text"] for reply in replies]
+            replies = waiting.pop().get("replies", [])
+            first = len(entries)
+            keys = range(first, first + len(replies))
+            for key, reply in zip(keys, replies, strict=True):
+                text = reply["text"]
+                entries.append(CorpusEntry(key, str(key), 0, text, count(text)))
+            for key in keys:
+                sentence = re.split(r"(?<=[.!?])\s|\n", entries[key].text.strip())[0][:300]
+                if len(keys) > 1 and len(split_terms(sentence)) >= 5:
+                    others = tuple(other for other in keys if other != key)
+                    sought.append(Sought(sentence, others, key))
             waiting += replies
+    return entries, sought
 
 
-def measure_paraphrases(path: Path, embedders: Sequence[str]) -> None:
-    """The share of the other answers that are among the first N found, by one's first sentence."""
+def read_halves(path: Path) -> tuple[list[CorpusEntry], list[Sought]]:
+    """In the session of an agent: a message, by every second word of its longest line."""
+    run = next(iter(loom.read_runs(path)))
     entries: list[CorpusEntry] = []
-    sought: list[tuple[str, int, list[int]]] = []
-    places: Counter[str] = Counter()
-    for tree, replies in read_answers(path):
-        keys = []
-        for text in replies:
-            keys.append(len(entries))
-            entries.append(CorpusEntry(keys[-1], tree, places[tree], text, count(text)))
-            places[tree] += 1
-        for key in keys:
-            sentence = re.split(r"(?<=[.!?])\s|\n", entries[key].text.strip())[0][:300]
-            if len(keys) > 1 and len(split_terms(sentence)) >= 5:
-                sought.append((sentence, key, [other for other in keys if other != key]))
-    print(f"{len(entries)} messages; {len(sought)} sought by the first sentence of another")
-    print(f"{'percent of them':<24}" + "".join(f"{n:8}" for n in (5, 10, 20)))
-    for name in (None, *embedders):
-        embedder = load_embedder(name) if name else None
-        corpus = Corpus(entries, embedder)
-        found = dict.fromkeys((5, 10, 20), 0.0)
-        for sentence, key, others in sought:
-            asked = SearchRequest(sentence, Room(limit=20), frozenset((key,)))
-            keys = [match.key for match in search(corpus, asked, embedder)]
-            for n in found:
-                found[n] += len(set(keys[:n]) & set(others)) / len(others)
-        label = f"loom + {embedder.name}" if embedder else "loom"
-        figures = "".join(f"{100 * one / len(sought):8.1f}" for one in found.values())
-        print(f"{label[:23]:<24}" + figures)
+    sought: list[Sought] = []
+    for place, message in enumerate(run.conversation().messages):
+        results = [part for result in message.results for part in result.parts]
+        parts = [part.text for part in (*message.parts, *results) if isinstance(part, loom.Text)]
+        text = "\n".join((*parts, *(call.arguments for call in message.calls)))
+        if not text:
+            continue
+        entries.append(CorpusEntry(place, "s", place, text, count(text), message.role))
+        lines = [line for part in parts for line in part.splitlines()]
+        words = max(lines, key=len, default="").split()[:40:2]
+        if message.role in ("user", "assistant") and len(words) >= 5:
+            sought.append(Sought(" ".join(words).replace('"', "")[:300], (place,)))
+    return entries, sought
+
+
+def measure_others(embedders: Sequence[str]) -> None:
+    """The share of what is sought that is among the first N found."""
+    folder = SHARED / "data"
+    ranks = (1, 5, 10, 20)
+    for label, (entries, sought) in (
+        ("other answers", read_answers(folder / "trees" / "oasst_en_100_tree.jsonl")),
+        ("half of a line", read_halves(folder / "agents" / "pi_large_session.jsonl")),
+    ):
+        print(f"{label}: {len(sought)} times sought in {len(entries)} messages")
+        print(f"{'percent of them':<24}" + "".join(f"{n:8}" for n in ranks))
+        for name in (None, *embedders):
+            embedder = load_embedder(name) if name else None
+            corpus = Corpus(entries, embedder)
+            found = [0.0] * len(ranks)
+            for one in sought:
+                excluded = frozenset(() if one.source is None else (one.source,))
+                asked = SearchRequest(one.words, Room(limit=max(ranks)), excluded)
+                keys = [match.key for match in search(corpus, asked, embedder)]
+                for n, rank in enumerate(ranks):
+                    most = min(rank, len(one.keys))
+                    found[n] += len(set(keys[:rank]) & set(one.keys)) / most / len(sought)
+            label = f"loom + {embedder.name}" if embedder else "loom"
+            print(f"{label[:23]:<24}" + "".join(f"{100 * share:8.1f}" for share in found))
 
 
 def main() -> None:
@@ -305,11 +340,10 @@ def main() -> None:
     parser.add_argument("--embedder", action="append", default=[], metavar="MODULE:FACTORY")
     parser.add_argument("--each", action="store_true")
     parser.add_argument("--kinds", action="store_true")
-    parser.add_argument("--paraphrases", action="store_true")
+    parser.add_argument("--others", action="store_true")
     given = parser.parse_args()
-    if given.paraphrases:
-        trees = SHARED / "data" / "trees" / "oasst_en_100_tree.jsonl"
-        measure_paraphrases(given.file or trees, given.embedder)
+    if given.others:
+        measure_others(given.embedder)
         return
     talks = SHARED / "data" / "locomo" / "locomo_dev5.json"
     measure_evidence(given.file or talks, given.embedder, given.each, given.kinds)

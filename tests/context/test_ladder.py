@@ -37,7 +37,7 @@ from loom.conversation.message import (
     ToolResult,
 )
 from loom.conversation.turns import exchanges
-from loom.conversation.words import find_words
+from loom.conversation.words import split_terms
 from loom.dialects import WIRES
 from loom.dialects.repair import repair
 from loom.errors import ChoiceError
@@ -322,7 +322,7 @@ def test_reactive_is_auto_and_snip_at_500() -> None:
     ],
 )
 def test_relevance_is_found_in_every_script_and_beside_punctuation(goal: str, text: str) -> None:
-    assert find_words(goal) & find_words(text)
+    assert set(split_terms(goal)) & set(split_terms(text))
 
 
 def test_without_any_overlap_the_newest_stay() -> None:

@@ -158,7 +158,7 @@ def _strip_plural(word: str) -> str:
         return word[:-1] if len(word) == MIN_STEMMED_CHARS + 1 else word[:-2]
     if word.endswith("sses"):
         return word[:-2]
-    if word.endswith("s") and not word.endswith("ss"):
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
         return word[:-1]
     return word
 
@@ -175,9 +175,9 @@ def _strip_past(word: str) -> str:
 
 def _restore_end(word: str) -> str:
     """What a word ended with before *-ed* or *-ing* was added."""
-    if word.endswith(("at", "bl", "iz")):
+    if word.endswith(("at", "bl", "iz")) or (len(word) == 2 and not _VOWEL.search(word[1])):
         return word + "e"
-    if _DOUBLE_END.search(word):
+    if len(word) > MIN_STEMMED_CHARS and _DOUBLE_END.search(word):
         return word[:-1]
     if _measure(word) == 1 and _SHORT_END.search(word):
         return word + "e"
@@ -198,6 +198,8 @@ def _strip_final(word: str) -> str:
     if word.endswith("e"):
         rest = word[:-1]
         measure = _measure(rest)
+        if len(rest) < MIN_STEMMED_CHARS:
+            return word
         if measure > 1 or (measure == 1 and not _SHORT_END.search(rest)):
             word = rest
     if word.endswith("ll") and _measure(word) > 1:

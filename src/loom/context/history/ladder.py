@@ -23,7 +23,7 @@ from loom.context.report import Piece
 from loom.context.shorten.shrink import find_originals
 from loom.conversation.message import Media, Message, Opaque, Part, Text, ToolResult
 from loom.conversation.turns import Span, exchanges
-from loom.conversation.words import find_words
+from loom.conversation.words import split_terms
 from loom.errors import ChoiceError
 
 SNIP_CHARS, REACTIVE_SNIP_CHARS = 2000, 500  # what is left of a long text
@@ -266,8 +266,8 @@ def score(piece: Piece, fitting: Fitting) -> float:
     """K · rel · e^(−λ · age): how many of the goal's words an exchange says, and how far back it
     stands.
     """
-    goal = find_words(fitting.goal)
-    found = {word for message in piece.messages for word in find_words(_all_text(message))}
+    goal = frozenset(split_terms(fitting.goal))
+    found = {word for message in piece.messages for word in split_terms(_all_text(message))}
     relevance = len(goal & found) / len(goal) if goal else 0.5
     age = (fitting.length - fitting.position(piece.span.start)) / fitting.length
     return round(SCORE_WEIGHT * relevance * exp(-SCORE_DECAY * age), 9)

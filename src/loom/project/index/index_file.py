@@ -23,17 +23,19 @@ from loom.errors import StoreError
 
 FORMAT = 2
 BUSY_SECONDS = 1.0
-# The modules that an entry is made by, in the folder of the room.
+# The modules that an entry is made by, in the folder of the package.
 MAKERS = (
-    "index/entries",
-    "index/files",
-    "index/git",
-    "parse/grammars",
-    "parse/languages",
-    "parse/linewise",
-    "parse/python_lines",
-    "parse/symbols",
-    "parse/terms",
+    "conversation/stems",
+    "conversation/words",
+    "project/index/entries",
+    "project/index/files",
+    "project/index/git",
+    "project/parse/grammars",
+    "project/parse/languages",
+    "project/parse/linewise",
+    "project/parse/python_lines",
+    "project/parse/symbols",
+    "project/parse/terms",
 )
 _DAMAGED = (
     apsw.CorruptError,
@@ -222,9 +224,9 @@ def made_by() -> str:
     grammars that are installed.
     """
     digest = blake2b(f"{FORMAT} {sys.version_info[:2]}".encode(), digest_size=16)
-    room = Path(__file__).parent.parent
-    queries = sorted(room.glob("parse/queries/*"))
-    for source in (*queries, *(room / f"{name}.py" for name in MAKERS)):
+    package = Path(__file__).parent.parent.parent
+    queries = sorted(package.glob("project/parse/queries/*"))
+    for source in (*queries, *(package / f"{name}.py" for name in MAKERS)):
         with suppress(OSError):
             digest.update(source.read_bytes())
     for folder in sys.path:

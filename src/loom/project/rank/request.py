@@ -9,7 +9,8 @@ from math import log, sqrt
 
 from msgspec import Struct
 
-from loom.project.parse.terms import stem, terms_of
+from loom.conversation.stems import stem
+from loom.project.parse.terms import terms_of
 from loom.project.rank.roles import Role
 
 MAX_REQUEST_CHARS = 60_000  # characters of a request that are looked at
