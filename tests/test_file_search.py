@@ -4,9 +4,11 @@ import json
 import os
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,9 +19,10 @@ from loom.conversation.tree import Flags, Tree, TreeNode
 from loom.engine.file_search.database import IndexDatabase
 from loom.engine.file_search.index import FilesIndex
 from loom.engine.file_search.library import TranscriptLibrary
-from loom.errors import StoreError
+from loom.errors import EmbedderError, StoreError
 from loom.recall.choosing import Room
 from loom.recall.corpus import Corpus, CorpusEntry
+from loom.recall.embedder import Vectors
 from loom.recall.search import SearchRequest, search
 from tests.shared import AGENTS, FIXTURES, needs_shared
 
@@ -230,6 +233,77 @@ def test_what_is_hidden_or_only_repeats_is_not_found(tmp_path: Path) -> None:
     answer = {"role": "tool", "tool_call_id": "c", "content": "warp!"}
     echo.write_text(json.dumps([{"role": "user", "content": "weft"}, ECHO, answer]))
     assert told("search", "warp", echo) == []
+
+
+class Meanings:
+    """An embedder that knows which words mean the same."""
+
+    name, dimensions = "meanings", 2
+
+    def __init__(self) -> None:
+        self.embedded: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        self.embedded += texts
+        near = [any(word in text for word in ("comb", "reed", "rake")) for text in texts]
+        return np.array([(1.0, 0.0) if each else (0.0, 1.0) for each in near], np.float32)
+
+
+class Broken(Meanings):
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        raise EmbedderError("the embedder does not answer")
+
+
+def test_messages_are_found_by_meaning_and_embedded_once(folder: Path, tmp_path: Path) -> None:
+    embedder = Meanings()
+    write(folder / "long.json", *(f"{n} about the weather" for n in range(80)))
+    paths = [folder / name for name in ("chat.json", "long.json", "other.json")]
+    with TranscriptLibrary(tmp_path / "index", embedder) as library:
+        library.update(paths)
+        library.embed(10)
+        assert len(embedder.embedded) == 84
+        hits = library.search(SearchRequest("a rake", Room(limit=2)))
+        assert {hit.text for hit in hits} == {"What is a reed?", "A comb that beats the weft."}
+        index = FilesIndex(library._database)
+        near = index.find_nearest(np.array((1.0, 0.0), np.float32), "meanings", 2)
+        assert {index.texts([key])[key] for key in near} == {hit.text for hit in hits}
+        assert index.vectors(list(near), "another") == {}
+    again = Meanings()
+    with TranscriptLibrary(tmp_path / "index", again) as library:
+        write(folder / "chat.json", "Only this is new.")
+        library.update(paths)
+        library.embed(10)
+        assert again.embedded == ["Only this is new."]
+        assert library._database.all("SELECT count(*) FROM vectors") == [(83,)]
+
+
+def test_an_embedder_that_fails_costs_only_its_part(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loom.cli.request.search.choose_embedder", lambda _: Broken())
+    result = run("search", "heddle", folder, "--json")
+    assert (result.exit_code, len(json.loads(result.stdout))) == (0, 2)
+    assert "searching by words alone: the embedder does not answer" in result.stderr
+
+    def refuse(_: str) -> None:
+        raise EmbedderError("minilm is not installed")
+
+    monkeypatch.setattr("loom.cli.request.search.choose_embedder", refuse)
+    result = run("search", "heddle", folder, "--embedder", "minilm", "--json")
+    assert (result.exit_code, len(json.loads(result.stdout))) == (0, 2)
+    assert "searching by words alone: minilm is not installed" in result.stderr
+
+
+def test_the_bundled_embedder_is_used_unless_another_is_named(folder: Path, store: Path) -> None:
+    assert len(told("search", "heddle", folder)) == 2
+    with TranscriptLibrary(Path(f"{store}.transcripts")) as library:
+        [(name, count)] = library._database.all(
+            "SELECT embedder, count(*) FROM vectors GROUP BY embedder"
+        )
+    assert name.startswith("loom-static")
+    assert count == 4
+    assert "no embedder is called" in run("search", "x", folder, "--embedder", "magic").stderr
+    assert len(told("search", "heddle", folder, "--embedder", "none")) == 2
 
 
 # The command

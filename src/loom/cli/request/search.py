@@ -8,7 +8,7 @@ from functools import cache, partial
 from os import fspath
 from os import path as os_path
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
@@ -20,12 +20,19 @@ from loom.cli.terminal import dim, fit_end, one_line, plural, say
 from loom.conversation.canonical import from_json, to_json
 from loom.engine.file_search.library import TranscriptLibrary, UnreadFile
 from loom.engine.loom import Loom
-from loom.errors import ChoiceError, LoomError, StoreError, TranscriptError, shorten
+from loom.errors import ChoiceError, EmbedderError, LoomError, StoreError, TranscriptError, shorten
+from loom.providers.embedders import choose_embedder
 from loom.recall.choosing import Room
 from loom.recall.hits import Hit
 from loom.recall.search import DEFAULT_HITS, SearchRequest
 from loom.transcripts import files
 from loom.transcripts.folders import find_files
+
+if TYPE_CHECKING:
+    from loom.recall.embedder import Embedder
+
+EMBEDDER_VARIABLE = "LOOM_EMBEDDER"
+EMBED_SECONDS = 10.0  # that one search spends on vectors of messages; the next one goes on
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -54,6 +61,14 @@ from loom.transcripts.folders import find_files
     metavar="KEY=VALUE",
     help="Search only messages whose metadata has this value. You can repeat it.",
 )
+@click.option(
+    "--embedder",
+    metavar="NAME",
+    envvar=EMBEDDER_VARIABLE,
+    default="static",
+    help="What finds messages by meaning: `static` (the default), `minilm`, an address "
+    f"https://HOST/v1#MODEL, or `none` (default: ${EMBEDDER_VARIABLE}).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the messages as a JSON list.")
 @partial(add_scope_options, agent=READS_AS_AGENT)
 def search(where: Where, query: str, names: tuple[str, ...], **given: Any) -> None:
@@ -76,10 +91,11 @@ def search(where: Where, query: str, names: tuple[str, ...], **given: Any) -> No
     if names:
         room = Room(tokens=options.tokens, limit=options.hits)
         now = time.time_ns() // 1_000_000
-        hits = _search_files(where, names, SearchRequest(query, room, now=now))
+        embedder = _find_embedder(options.embedder)
+        hits = _search_files(where, names, SearchRequest(query, room, now=now), embedder)
         _print(hits, query, options.as_json, _short_path)
         return
-    with where.open() as loom:
+    with where.open(embedder=_find_embedder(options.embedder)) as loom:
         hits = _search_store(loom, query, options)
         _print(hits, query, options.as_json, _title_finder(loom))
 
@@ -90,6 +106,7 @@ class _SearchOptions(Struct, frozen=True):
     tokens: int | None
     limit: int | None
     pairs: tuple[str, ...]
+    embedder: str
     as_json: bool
 
     @property
@@ -117,13 +134,40 @@ def _read_pair(given: str) -> tuple[str, Any]:
 
 
 def _search_store(loom: Loom, query: str, options: _SearchOptions) -> list[Hit]:
-    with suppress(StoreError), Progress() as progress:  # what cannot be written is read
-        loom.index(progress=progress.tell)
+    with suppress(StoreError):  # what cannot be written is read
+        _index_store(loom)
     limits = {"tokens": options.tokens, "limit": options.hits}
     if options.session is None:
         return loom.search(query, where=options.metadata, **limits)
     session = loom.session(options.session)
     return session.search(query, shown=True, where=options.metadata, **limits)
+
+
+def _find_embedder(name: str) -> "Embedder | None":
+    """The embedder of this name; if it cannot be loaded, messages are found by words alone."""
+    try:
+        return choose_embedder(name)
+    except EmbedderError as error:
+        _tell_failure(error)
+        return None
+
+
+def _tell_failure(error: EmbedderError) -> None:
+    say(dim(f"searching by words alone: {error}"), err=True)
+
+
+def _index_store(loom: Loom) -> None:
+    """Index what was stored since the last search, and make vectors for a while."""
+    index = loom.store.search
+    with Progress() as progress:
+        index.index_all(loom.scope, None, progress.tell)
+    embedder, end = loom.indexer.embedder, time.monotonic() + EMBED_SECONDS
+    try:
+        while embedder is not None and index.embed_next(loom.scope, embedder):
+            if time.monotonic() > end:
+                break
+    except EmbedderError as error:
+        _tell_failure(error)
 
 
 def _print(
@@ -155,13 +199,22 @@ def _short_path(session: str, columns: int) -> str:
     return fit_end(min(session, here, key=len), columns)
 
 
-def _search_files(where: Where, names: tuple[str, ...], asked: SearchRequest) -> list[Hit]:
+def _search_files(
+    where: Where, names: tuple[str, ...], request: SearchRequest, embedder: "Embedder | None"
+) -> list[Hit]:
     paths, named = _choose(names)
-    with _open_library(where, names) as library:
+    with _open_library(where, names, embedder) as library:
         with ShareProgress("indexing") as progress:
             unread = library.update(paths, progress.tell)
         _tell_unread(unread, named)
-        return library.search(asked)
+        try:
+            with ShareProgress("embedding") as progress:
+                library.embed(EMBED_SECONDS, progress.tell)
+            return library.search(request)
+        except EmbedderError as error:
+            _tell_failure(error)
+            library.drop_embedder()
+            return library.search(request)
 
 
 def _choose(names: tuple[str, ...]) -> tuple[list[Path], set[str]]:
@@ -181,15 +234,17 @@ def _choose(names: tuple[str, ...]) -> tuple[list[Path], set[str]]:
 
 
 @contextmanager
-def _open_library(where: Where, names: tuple[str, ...]) -> Iterator[TranscriptLibrary]:
+def _open_library(
+    where: Where, names: tuple[str, ...], embedder: "Embedder | None"
+) -> Iterator[TranscriptLibrary]:
     """The index of transcripts next to the store; of standard input, one that is not kept."""
     if "-" not in names:
-        with TranscriptLibrary(where.transcript_index()) as library:
+        with TranscriptLibrary(where.transcript_index(), embedder) as library:
             yield library
         return
     with (
         tempfile.TemporaryDirectory(prefix="loom-") as folder,
-        TranscriptLibrary(Path(folder) / "index") as library,
+        TranscriptLibrary(Path(folder) / "index", embedder) as library,
     ):
         yield library
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from loom.recall.embedder import Vector
 
 MAX_AUTHORS = 300
+MAX_COMPARED_VECTORS = 5000  # that a question is compared with, if it has many messages to choose
+_ROUNDED_DIGITS = 6
 _DOCUMENTS = """SELECT d.key, d.session, d.place, d.role, d.author, d.created, d.length, d.tokens
     FROM json_each(?) j JOIN documents d ON d.key = j.value"""
 
@@ -165,5 +167,12 @@ class FilesIndex:
         return {key: np.frombuffer(data, "<f2").astype(np.float32) for key, data in found}
 
     def find_nearest(self, vector: "Vector", embedder: str, limit: int) -> Sequence[int]:
-        """Keeps no index of vectors."""
-        return []
+        """Compares the newest messages, MAX_COMPARED_VECTORS of them at most."""
+        newest = self.find_newest(MAX_COMPARED_VECTORS)
+        found = self.vectors(newest, embedder)
+        keys = [key for key in newest if key in found]
+        if not keys:
+            return []
+        scores = np.stack([found[key] for key in keys]) @ vector
+        order = np.argsort(-np.round(scores, _ROUNDED_DIGITS), kind="stable")[:limit]
+        return [keys[at] for at in order.tolist()]

@@ -1,6 +1,7 @@
 """Transcripts on disk that are searched: what changed is read again, and nothing else."""
 
 import os
+import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import fsencode, fspath
@@ -33,7 +34,8 @@ EMBEDDED_TOGETHER = 256  # texts
 UNKNOWN = "it is not a transcript in a format that Loom knows"
 
 _WITHOUT_VECTORS = """SELECT d.key FROM chosen c JOIN documents d ON d.file = c.file
-    WHERE NOT EXISTS (SELECT 1 FROM vectors v WHERE v.embedder = ? AND v.key = d.key)"""
+    WHERE NOT EXISTS (SELECT 1 FROM vectors v WHERE v.embedder = ? AND v.key = d.key)
+    ORDER BY d.created DESC, d.key DESC"""
 _FileState = tuple[int, int]  # size in bytes, and the time of the last change in nanoseconds
 
 
@@ -78,8 +80,7 @@ class TranscriptLibrary:
         self, paths: Sequence[Path], progress: Callable[[int, int], None] | None = None
     ) -> list[UnreadFile]:
         """Read what is new or changed of these files, and choose them for the next searches; which
-        of them cannot be read. `progress` is told how much of how much is done: bytes that are
-        read, then messages that get vectors.
+        of them cannot be read. `progress` is told how many bytes of how many are read.
         """
         found = {fsencode(path.resolve()): path for path in paths}
         self._forget_missing()
@@ -95,11 +96,9 @@ class TranscriptLibrary:
                 progress(done, total)
             self._read_again(name, found[name], states[name])
             done += states[name][0]
-        unread = self._choose(found)
-        self._embed_missing(progress)
         if progress:
             progress(total, total)
-        return unread
+        return self._choose(found)
 
     def _forget_missing(self) -> None:
         """Remove what the index says of files that are gone."""
@@ -227,25 +226,35 @@ class TranscriptLibrary:
             ),
         )
 
-    def _embed_missing(self, progress: Callable[[int, int], None] | None) -> None:
-        """Make the vectors that the chosen messages lack."""
+    def embed(self, seconds: float, progress: Callable[[int, int], None] | None = None) -> None:
+        """Make the vectors that the chosen messages lack, of the newest first, for so long."""
         if self._embedder is None:
             return
+        end = time.monotonic() + seconds
         missing = self._database.all(_WITHOUT_VECTORS, self._embedder.name)
         for start in range(0, len(missing), EMBEDDED_TOGETHER):
+            if time.monotonic() > end:
+                break
             if progress:
                 progress(start, len(missing))
-            keys = [key for (key,) in missing[start : start + EMBEDDED_TOGETHER]]
-            texts = FilesIndex(self._database).texts(keys)
-            rows = self._embedder.embed([texts[key] for key in keys]).astype("<f2")
-            with self._database.write():
-                self._database.run_many(
-                    "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
-                    (
-                        (self._embedder.name, key, row.tobytes())
-                        for key, row in zip(keys, rows, strict=True)
-                    ),
-                )
+            self._embed_some([key for (key,) in missing[start : start + EMBEDDED_TOGETHER]])
+
+    def _embed_some(self, keys: list[int]) -> None:
+        assert self._embedder is not None
+        texts = FilesIndex(self._database).texts(keys)
+        rows = self._embedder.embed([texts[key] for key in keys]).astype("<f2")
+        with self._database.write():
+            self._database.run_many(
+                "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)",
+                (
+                    (self._embedder.name, key, row.tobytes())
+                    for key, row in zip(keys, rows, strict=True)
+                ),
+            )
+
+    def drop_embedder(self) -> None:
+        """Go by words alone from now on."""
+        self._embedder = None
 
     # Searching
 
