@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from loom import Loom
 from loom.cli.main import cli
 
 
@@ -70,6 +71,20 @@ def test_what_cannot_be_read_is_told(here: Path) -> None:
     assert "does not exist" in run("add", "none", status=2).output
     assert "no document 'none'" in run("remove", "none", status=2).output
     assert "give - as PATH" in run("add", "docs", "--source", "x", status=2).output
+
+
+def test_a_request_shows_what_the_documents_say(here: Path) -> None:
+    run("add", "docs")
+    (here / "chat.json").write_text('[{"role": "user", "content": "How do I start the engine?"}]')
+    with Loom.open(str(here / "loom.db")) as loom:
+        session = loom.new()
+        session.append("How do I start the engine?")
+    for subject in (["chat.json"], ["--session", session.id], ["--tree", session.id]):
+        done = CliRunner().invoke(cli, ["weave", *subject, "--knowledge", "--json"])
+        assert done.exit_code == 0, done.output
+        assert "(Source: docs/boat.md:1-2)" in done.stdout
+        done = CliRunner().invoke(cli, ["weave", *subject, "--json"])
+        assert "Source" not in done.stdout
 
 
 def test_projects_are_apart(here: Path) -> None:

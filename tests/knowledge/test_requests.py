@@ -204,6 +204,16 @@ def test_what_the_model_cites_is_evidence_of_the_working_state() -> None:
         assert list(examine(loom.store)) == []
 
 
+def test_an_answer_that_is_appended_counts_too_and_words_of_the_user_do_not() -> None:
+    with Loom.open(":memory:", knowledge=Base(MANUAL)) as loom:
+        session = loom.new()
+        prepare(session, "How do I start the engine?")
+        session.append("You mean this? (Source: manual.md:3-4)")
+        assert session.working.is_empty
+        session.append(answer("Turn the key (Source: manual.md)."))
+        assert session.working.citations == ("manual.md:3-4",)
+
+
 def test_what_was_not_offered_or_not_cited_is_no_evidence() -> None:
     with Loom.open(":memory:", knowledge=Base(MANUAL)) as loom:
         session = loom.new()

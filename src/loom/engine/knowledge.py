@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context import Evidence, Working, leans
+from loom.conversation.message import Message
 from loom.errors import ChoiceError, describe
 from loom.providers.knowledge import (
     DEFAULT_SECONDS,
@@ -71,6 +72,17 @@ def find_question(path: Path, request: str = "") -> str:
         if node.message and node.message.text.strip():
             asked.append(node.message.text)
         seq = path[node.depth - 1].request if node.depth > 0 else None
+    return "\n".join(reversed(asked))
+
+
+def find_question_in(messages: Sequence[Message]) -> str:
+    """What is asked now in a conversation, with what it leans on."""
+    asked: list[str] = []
+    for message in reversed(messages):
+        if len(asked) > MAX_LEANED_ON or (asked and not leans(asked[-1])):
+            break
+        if message.role == "user" and message.text.strip():
+            asked.append(message.text)
     return "\n".join(reversed(asked))
 
 

@@ -277,6 +277,7 @@ class Session:
             behind = self._node(after) if after else None
         parsed, beside = parse_with_metadata(messages, metadata)
         nodes = self._append(parsed, behind, check_name("generation", generation), metadata=beside)
+        self._learn_cited("\n".join(each.text for each in parsed if each.role == "assistant"))
         self.emit("appended", messages=len(nodes))
         return nodes
 

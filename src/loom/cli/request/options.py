@@ -20,13 +20,18 @@ from loom.cli.settings.models import user_overrides
 from loom.cli.store.where import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
-from loom.context import Context, Policy, RequestOptions, check_options
+from loom.context import Context, Policy, RequestOptions, Section, check_options
 from loom.context import weave as weave_request
+from loom.conversation.message import Conversation
 from loom.dialects import dialect_of_model
+from loom.engine.knowledge import find_question_in
 from loom.engine.sources import draw_single_map, read_project
 from loom.errors import CannotFit, ChoiceError
+from loom.providers.knowledge import to_sections
 from loom.stores import SessionRow
 from loom.transcripts.runs import Run
+
+KNOWLEDGE_SECONDS = 10.0  # a person who looks waits longer than an agent
 
 
 class Subject(Struct, frozen=True):
@@ -54,6 +59,7 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
     policy: str | None
     project: Path | None = None
     map_tokens: int | None = None
+    knowledge: bool = False
 
     def weave_all(self) -> tuple[Iterator[tuple[Subject, Context]], bool]:
         """What was woven, and whether a file has several runs: those are told a line each."""
@@ -117,12 +123,19 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         if self.project:
             options = check_options(policy=policy, **asked)
             asked["sections"] = draw_single_map(options, given, self.project)
+        if self.knowledge:
+            asked["sections"] = [*asked.get("sections", ()), *self._find_knowledge(given)]
         try:
             return weave_request(given, policy=policy, **asked)
         except CannotFit as error:
             if run.number or run.name:
                 raise CannotFit(f"run #{run.number}: {error}") from None
             raise
+
+    def _find_knowledge(self, given: Conversation) -> list[Section]:
+        """What the documents of the project say about the last request of a conversation."""
+        with self.where.open() as loom:
+            return to_sections(loom.knowledge.query(find_question_in(given.messages)))
 
     def _session(
         self, name: str, policy: str | Policy | None, overrides: Overrides
@@ -133,6 +146,8 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 policy=policy,  # none: the one that the session remembers
                 pins=self.pins,
                 project=self.project,
+                knowledge=self.knowledge,
+                knowledge_seconds=KNOWLEDGE_SECONDS,
                 preview=True,  # who looks must not disturb the agent that works
                 **self._options(overrides),
             )
@@ -152,6 +167,8 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 include=self.include,
                 sources=[parse_source(loom, tree, source) for source in self.sources],
                 project=self.project,
+                knowledge=self.knowledge,
+                knowledge_seconds=KNOWLEDGE_SECONDS,
                 preview=True,
                 policy=policy,  # none: as the tree's preferences say
                 **self._options(overrides),
@@ -284,6 +301,12 @@ def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=int,
                 metavar="TOKENS",
                 help="Largest size of the map of --project (default: 2048).",
+            ),
+            click.option(
+                "--knowledge",
+                is_flag=True,
+                help="Put in what the documents of the project say about the request "
+                "(see `loom knowledge`).",
             ),
         )
     ):

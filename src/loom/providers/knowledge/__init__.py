@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loom.providers.knowledge.stored import AddedDocuments as AddedDocuments
     from loom.providers.knowledge.stored import FailedDocument as FailedDocument
     from loom.providers.knowledge.stored import StoredKnowledgeBase as StoredKnowledgeBase
+    from loom.providers.knowledge.text_base import TextKnowledgeBase as TextKnowledgeBase
     from loom.providers.knowledge.vector_base import EmbeddingProvider as EmbeddingProvider
     from loom.providers.knowledge.vector_base import VectorKnowledgeBase as VectorKnowledgeBase
     from loom.providers.knowledge.vectors.memory import MemoryVectorStore as MemoryVectorStore
@@ -49,6 +50,7 @@ else:
             "items": ("KnowledgeItem", "cite"),
             "sections": ("find_cited", "is_cited", "to_sections"),
             "stored": ("AddedDocuments", "FailedDocument", "StoredKnowledgeBase"),
+            "text_base": ("TextKnowledgeBase",),
             "vector_base": ("EmbeddingProvider", "VectorKnowledgeBase"),
             "vectors.memory": ("MemoryVectorStore",),
             "vectors.pgvector": ("PgVectorStore",),
