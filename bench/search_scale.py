@@ -96,14 +96,16 @@ def fill(loom: Loom, texts: Texts, count: int, sessions: int) -> tuple[list[str]
 
 
 def measure(search: Any, questions: list[str]) -> dict[str, float]:
-    times, hits = list[float](), 0
+    times, used, hits = list[float](), list[float](), 0
     for question in questions:
-        begun = time.perf_counter()
+        begun, busy = time.perf_counter(), time.process_time()
         hits += len(search(question))
         times.append(time.perf_counter() - begun)
+        used.append(time.process_time() - busy)
     return {
         "p50_ms": round(percentile(times, 0.5), 1),
         "p95_ms": round(percentile(times, 0.95), 1),
+        "p95_cpu_ms": round(percentile(used, 0.95), 1),
         "most_ms": round(max(times) * 1000, 1),
         "hits": round(hits / len(questions), 1),
     }
@@ -129,12 +131,28 @@ def first_search(store: str, session: str, question: str) -> dict[str, float]:
     return {"ms": float(found.stdout)}
 
 
-def size_of(store: str) -> int:
+def sizes_of(store: str) -> tuple[float, float]:
+    """Megabytes of the messages, with all that is stored for them, and of the index."""
     database = open_database(store)
     try:
-        return database.size()
+        with database.read() as reader:
+            rows = reader.all(_SIZES[database.name])
     finally:
         database.close()
+    index = sum(size for name, size in rows if "search_" in name or name == "nodes_tree")
+    return (sum(size for _, size in rows) - index) / 2**20, index / 2**20
+
+
+_SIZES = {
+    "sqlite": "SELECT name, sum(pgsize) FROM dbstat GROUP BY name",
+    "postgres": "SELECT relname::text, pg_total_relation_size(oid) FROM pg_class "
+    "WHERE relkind = 'r' AND relnamespace = to_regnamespace(current_schema())",
+}
+
+
+def tell(figures: dict[str, Any], name: str, value: Any) -> None:
+    figures[name] = value
+    print(f"{time.strftime('%H:%M:%S')} {name}: {json.dumps(value)}", flush=True)
 
 
 def run(store: str, count: int, sessions: int, asked: int) -> dict[str, Any]:
@@ -143,15 +161,16 @@ def run(store: str, count: int, sessions: int, asked: int) -> dict[str, Any]:
     wanted, indexer.MIN_WRITTEN = indexer.MIN_WRITTEN, 1 << 60
     with Loom.open(store) as loom:
         names, seconds = fill(loom, texts, count, sessions)
-        figures["append_per_s"] = round(count / seconds)
+        tell(figures, "append_per_s", round(count / seconds))
     indexer.MIN_WRITTEN = wanted
-    figures["messages_mb"] = round(size_of(store) / 2**20, 1)
     with Loom.open(store) as loom:
         begun = time.perf_counter()
-        figures["indexed"] = loom.index()
-        figures["index_per_s"] = round(count / (time.perf_counter() - begun))
-    figures["index_mb"] = round(size_of(store) / 2**20 - figures["messages_mb"], 1)
-    figures["index_share"] = round(figures["index_mb"] / figures["messages_mb"], 3)
+        loom.index()
+        tell(figures, "index_per_s", round(count / (time.perf_counter() - begun)))
+    messages_mb, index_mb = sizes_of(store)
+    tell(figures, "messages_mb", round(messages_mb, 1))
+    tell(figures, "index_mb", round(index_mb, 1))
+    tell(figures, "index_share", round(index_mb / messages_mb, 3))
     with Loom.open(store) as loom:
         long, short = loom.session(names[0]), loom.session(names[1])
         said = [
@@ -160,18 +179,21 @@ def run(store: str, count: int, sessions: int, asked: int) -> dict[str, Any]:
             for session in (long, short)
         ]
         questions = [texts.ask(message.text) for message in said if message is not None]
-        figures["long_session_messages"] = len(long.path)
-        figures["first_in_session"] = first_search(store, short.id, questions[0])
-        figures["first_across"] = first_search(store, "", questions[0])
-        figures["long_session"] = measure(long.search, questions[:asked])
-        figures["short_session"] = measure(short.search, questions[:asked])
-        figures["across"] = measure(loom.search, questions[:asked])
+        tell(figures, "long_session_messages", len(long.path))
+        tell(figures, "first_in_session", first_search(store, short.id, questions[0]))
+        tell(figures, "first_across", first_search(store, "", questions[0]))
+        tell(figures, "long_session", measure(long.search, questions[:asked]))
+        tell(figures, "short_session", measure(short.search, questions[:asked]))
+        tell(figures, "across", measure(loom.search, questions[:asked]))
         more = min(20_000, count)
         with_index = loom.new("more")
-        begun = time.perf_counter()
+        seconds = 0.0
         for start, stop in chunks(more):
-            with_index.append(*messages_of(texts, start, stop))
-        figures["append_while_indexing_per_s"] = round(more / (time.perf_counter() - begun))
+            messages = messages_of(texts, start, stop)
+            begun = time.perf_counter()
+            with_index.append(*messages)
+            seconds += time.perf_counter() - begun
+        tell(figures, "append_while_indexing_per_s", round(more / seconds))
         loom.indexer.wait()
     return figures
 
@@ -190,7 +212,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         store = given.store or os.fspath(Path(folder) / "loom.db")
         figures = run(store, count, sessions, given.questions)
-    print(json.dumps(figures, indent=1))
     slow = (
         max(figures["long_session"]["p95_ms"], figures["short_session"]["p95_ms"])
         > SESSION_LIMIT_MS

@@ -10,14 +10,14 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from loom.errors import LoomError, StoreError
+from loom.errors import StoreError
 from loom.stores import Scope, Store
 
 if TYPE_CHECKING:
     from loom.recall.embedder import Embedder
 
 MIN_WRITTEN = 256  # messages after which indexing begins by itself
-_CLOSE_SECONDS = 60.0  # that a step may take until the store is closed
+_CLOSE_SECONDS = 10.0  # that a step may take until the store is closed
 
 
 class Indexer:
@@ -78,15 +78,13 @@ class Indexer:
             while self._next_round():
                 while not self._closed and self._work():
                     pass
-        except LoomError as error:
-            self._end()
+        except Exception as error:  # of the store, or of an embedder; nobody waits for it
+            with self._order:
+                self._thread = None
             if not self._closed:
                 warnings.warn(
-                    f"indexing stopped, and goes on later: {error}", RuntimeWarning, stacklevel=1
+                    f"indexing stopped, and goes on later: {error!r}", RuntimeWarning, stacklevel=1
                 )
-        except BaseException:
-            self._end()
-            raise
 
     def _next_round(self) -> bool:
         with self._order:
@@ -95,10 +93,6 @@ class Indexer:
                 return False
             self._more = False
             return True
-
-    def _end(self) -> None:
-        with self._order:
-            self._thread = None
 
     def _work(self) -> bool:
         """One step; whether there may be more to do."""

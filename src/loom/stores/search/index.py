@@ -1,5 +1,6 @@
 """The index of a store as a search reads it, in one snapshot: an `Index` of `loom.recall`."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -85,29 +86,34 @@ class _Part:
             return np.empty(0, dtype=np.int64)
         return found.ordinals[self.visible[found.ordinals]]
 
-    def counts(self, ordinals: Numbers, term: str) -> list[int]:
-        """How often each of these messages has a term."""
-        found = self.postings.get(term)
-        if found is None:
-            return [0] * len(ordinals)
-        at = np.minimum(np.searchsorted(found.ordinals, ordinals), len(found.ordinals) - 1)
-        counts: list[int] = np.where(found.ordinals[at] == ordinals, found.counts[at], 0).tolist()
-        return counts
-
-    def find(self, line: int, depth: int) -> int | None:
-        """The ordinal of the message at a depth of a line, if it may be seen."""
+    def find(self, line: int, depths: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """The depths of a line, of these, at which a message may be seen, each with its ordinal."""
         segment = self.segment
         number = int(np.searchsorted(segment.lines, line))
-        if number == len(segment.lines) or int(segment.lines[number]) != line:
-            return None
         start, stop = int(segment.starts[number]), int(segment.starts[number + 1])
-        place = start + int(np.searchsorted(segment.depths[start:stop], depth))
-        if place == stop or int(segment.depths[place]) != depth:
-            return None
-        ordinal = int(segment.order[place])
-        if not self.visible[ordinal]:
-            return None
-        return ordinal
+        own = segment.depths[start:stop]
+        places = np.minimum(np.searchsorted(own, depths), stop - start - 1)
+        ordinals = segment.order[start + places]
+        seen = (own[places] == depths) & self.visible[ordinals]
+        wanted = np.array(depths)[seen].tolist()
+        return zip(wanted, ordinals[seen].tolist(), strict=True)
+
+
+_NONE: Mapping[str, int] = {}
+
+
+def _count_each(part: _Part, ordinals: Numbers, terms: Sequence[str]) -> dict[int, dict[str, int]]:
+    """How often each of these messages has which terms, by its row."""
+    found: dict[int, dict[str, int]] = {}
+    for term in terms:
+        postings = part.postings.get(term)
+        if postings is None:
+            continue
+        at = np.minimum(np.searchsorted(postings.ordinals, ordinals), len(postings.ordinals) - 1)
+        rows = np.flatnonzero(postings.ordinals[at] == ordinals)
+        for row, count in zip(rows.tolist(), postings.counts[at[rows]].tolist(), strict=True):
+            found.setdefault(row, {})[term] = count
+    return found
 
 
 class StoreIndex:
@@ -136,6 +142,7 @@ class StoreIndex:
         if where:
             self._keep_only(where)
         self._found: dict[int, tuple[_Part, int]] = {}
+        self._parts_by_line: dict[int, list[_Part]] | None = None
         self._texts: dict[int, str] = {}
 
     # What is in the scope
@@ -213,63 +220,121 @@ class StoreIndex:
 
     def read(self, keys: Sequence[int], terms: Sequence[str]) -> Sequence[Document]:
         self._fetch(terms)
-        grouped: dict[int, tuple[_Part, list[int]]] = {}
-        for key in keys:
-            if key in self._found:
-                part, ordinal = self._found[key]
-                grouped.setdefault(part.key, (part, []))[1].append(ordinal)
         return [
             document
-            for part, ordinals in grouped.values()
-            for document in self._documents(part, np.array(ordinals), terms)
+            for part, ordinals in self._group(key for key in keys if key in self._found)
+            for document in self._documents(part, ordinals, terms)
         ]
 
     def _documents(
         self, part: _Part, ordinals: Numbers, terms: Sequence[str]
     ) -> Iterator[Document]:
         segment = part.segment
-        counts = [part.counts(ordinals, term) for term in terms]
+        sessions = [path.session for path in self._scope.paths]
+        counts = _count_each(part, ordinals, terms)
         columns = zip(
-            ordinals.tolist(),
-            self._places(part, ordinals),
             segment.seqs[ordinals].tolist(),
+            self._places(part, ordinals),
+            segment.roles(ordinals),
+            segment.authors[ordinals].tolist(),
             segment.created[ordinals].tolist(),
             segment.lengths[ordinals].tolist(),
             segment.tokens[ordinals].tolist(),
             strict=True,
         )
-        for row, (ordinal, (path, depth), key, created, length, tokens) in enumerate(columns):
+        for row, (key, (path, depth), (role, echo), author, *others) in enumerate(columns):
+            created, length, tokens = others
             yield Document(
-                key=key,
-                session=self._scope.paths[path].session,
-                place=depth,
-                role=segment.role(ordinal),
-                author=segment.author(ordinal),
-                created=created,
-                length=length,
-                tokens=tokens,
-                counts={
-                    term: each[row] for term, each in zip(terms, counts, strict=True) if each[row]
-                },
-                echo=segment.is_echo(ordinal),
+                key,
+                sessions[path],
+                depth,
+                role,
+                segment.names[author],
+                created,
+                length,
+                tokens,
+                counts.get(row, _NONE),
+                echo,
             )
 
     def find_near(self, keys: Sequence[int], distance: int) -> Mapping[int, Sequence[int]]:
-        return {key: self._near(key, distance) for key in keys if key in self._found}
-
-    def _near(self, key: int, distance: int) -> list[int]:
-        path, depth = self._place(*self._found[key])
-        near = list[int]()
-        for place in range(max(depth - distance, 0), depth + distance + 1):
-            if place == depth:
-                near.append(key)
-                continue
-            found = self._at(path, place)
-            if found is not None:
-                part, ordinal = found
-                near.append(int(part.segment.seqs[ordinal]))
-                self._found[near[-1]] = found
+        places = self._find_places(key for key in keys if key in self._found)
+        wanted: dict[int, set[int]] = {}
+        for path, depth in places.values():
+            around = range(max(depth - distance, 0), depth + distance + 1)
+            wanted.setdefault(path, set()).update(around)
+        at = {path: self._find_at(path, sorted(depths)) for path, depths in wanted.items()}
+        near: dict[int, Sequence[int]] = {}
+        for key, (path, depth) in places.items():
+            around = range(max(depth - distance, 0), depth + distance + 1)
+            found = at[path]
+            near[key] = [
+                key if place == depth else found[place]
+                for place in around
+                if place == depth or place in found
+            ]
         return near
+
+    def _find_places(self, keys: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """The path and the depth of each of these messages."""
+        found: dict[int, tuple[int, int]] = {}
+        for part, ordinals in self._group(keys):
+            seqs = part.segment.seqs[ordinals].tolist()
+            found.update(zip(seqs, self._places(part, ordinals), strict=True))
+        return found
+
+    def _group(self, keys: Iterable[int]) -> list[tuple[_Part, Numbers]]:
+        """Messages by the part that they are in."""
+        grouped: dict[int, tuple[_Part, list[int]]] = {}
+        for key in keys:
+            part, ordinal = self._found[key]
+            grouped.setdefault(part.key, (part, []))[1].append(ordinal)
+        return [(part, np.array(ordinals)) for part, ordinals in grouped.values()]
+
+    def _find_at(self, path: int, depths: Sequence[int]) -> dict[int, int]:
+        """The keys of the messages at depths of a path that may be seen, by depth."""
+        found: dict[int, int] = {}
+        left = list[int]()
+        hidden = self._scope.paths[path].hidden
+        for depth in depths:
+            ordinal = self._tail_places.get((path, depth))
+            if ordinal is None:
+                if depth not in hidden:
+                    left.append(depth)
+            elif self._tail is not None and self._tail.visible[ordinal]:
+                found[depth] = self._remember(self._tail, ordinal)
+        for line, several in self._split_by_line(path, left):
+            for part in self._parts_of(line):
+                for depth, ordinal in part.find(line, several):
+                    found[depth] = self._remember(part, ordinal)
+        return found
+
+    def _remember(self, part: _Part, ordinal: int) -> int:
+        key = int(part.segment.seqs[ordinal])
+        self._found.setdefault(key, (part, ordinal))
+        return key
+
+    def _split_by_line(
+        self, path: int, depths: Sequence[int]
+    ) -> Iterator[tuple[int, Sequence[int]]]:
+        """Depths of a path by the line that it has there."""
+        stretches = sorted((upto, line) for line, upto in self._scope.paths[path].stretches.items())
+        start = 0
+        for upto, line in stretches:
+            stop = bisect_right(depths, upto)
+            if stop > start:
+                yield line, depths[start:stop]
+            start = stop
+
+    def _parts_of(self, line: int) -> list[_Part]:
+        """The parts that have messages of a line."""
+        if self._parts_by_line is None:
+            self._parts_by_line = {}
+            for part in self._parts:
+                if part is not self._tail:
+                    for each in part.segment.lines.tolist():
+                        self._parts_by_line.setdefault(each, []).append(part)
+        return self._parts_by_line.get(line, [])
 
     def texts(self, keys: Sequence[int]) -> Mapping[int, str]:
         missing = [key for key in keys if key in self._found and key not in self._texts]
@@ -339,16 +404,12 @@ class StoreIndex:
 
     def _pairs(self, keys: Iterable[int]) -> list[tuple[int, int]]:
         """The tree and the key of each of these messages."""
-        grouped: dict[int, tuple[_Part, list[int]]] = {}
-        for key in keys:
-            part, ordinal = self._found[key]
-            grouped.setdefault(part.key, (part, []))[1].append(ordinal)
         pairs = list[tuple[int, int]]()
-        for part, ordinals in grouped.values():
+        for part, ordinals in self._group(keys):
             if part is self._tail:
-                trees = [self._tail_trees[ordinal] for ordinal in ordinals]
+                trees = [self._tail_trees[ordinal] for ordinal in ordinals.tolist()]
             else:
-                trees = find_lines(part.segment, np.array(ordinals))[1].tolist()
+                trees = find_lines(part.segment, ordinals)[1].tolist()
             pairs += zip(trees, part.segment.seqs[ordinals].tolist(), strict=True)
         return pairs
 
@@ -380,24 +441,7 @@ class StoreIndex:
         """The keys of the messages at depths of the first path."""
         if not self._scope.paths:
             return frozenset()
-        found = (self._at(0, depth) for depth in depths)
-        return frozenset(int(part.segment.seqs[ordinal]) for part, ordinal in filter(None, found))
-
-    def _at(self, path: int, depth: int) -> tuple[_Part, int] | None:
-        """The message at a depth of a path, if it may be seen."""
-        in_tail = self._tail_places.get((path, depth))
-        if in_tail is not None and self._tail is not None:
-            return (self._tail, in_tail) if self._tail.visible[in_tail] else None
-        searched = self._scope.paths[path]
-        fitting = [(upto, line) for line, upto in searched.stretches.items() if depth <= upto]
-        if not fitting or depth in searched.hidden:
-            return None
-        line = min(fitting)[1]
-        for part in self._parts:
-            ordinal = None if part is self._tail else part.find(line, depth)
-            if ordinal is not None:
-                return part, ordinal
-        return None
+        return frozenset(self._find_at(0, sorted(depths)).values())
 
 
 _POSTINGS = """SELECT t.segment, t.data FROM {each_int:1} e CROSS JOIN search_terms t

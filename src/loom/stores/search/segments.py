@@ -66,14 +66,10 @@ class Segment(Struct, frozen=True, eq=False):
         """Bytes in memory."""
         return sum(each.nbytes for each in _columns(self).values())
 
-    def role(self, ordinal: int) -> str:
-        return ROLES[int(self.kinds[ordinal]) & ~_ECHO_BIT]
-
-    def is_echo(self, ordinal: int) -> bool:
-        return bool(int(self.kinds[ordinal]) & _ECHO_BIT)
-
-    def author(self, ordinal: int) -> str:
-        return self.names[int(self.authors[ordinal])]
+    def roles(self, ordinals: Numbers) -> list[tuple[str, bool]]:
+        """The role of each of these messages, and whether it is an echo."""
+        kinds: list[int] = self.kinds[ordinals].tolist()
+        return [(ROLES[kind & ~_ECHO_BIT], bool(kind & _ECHO_BIT)) for kind in kinds]
 
 
 def _columns(segment: Segment) -> dict[str, Numbers]:
@@ -234,9 +230,12 @@ def list_terms(messages: Sequence[IndexedMessage]) -> dict[str, tuple[list[int],
     found: dict[str, tuple[list[int], list[int]]] = {}
     for ordinal, message in enumerate(messages):
         for term, count in message.counts.items():
-            ordinals, counts = found.setdefault(term, ([], []))
-            ordinals.append(ordinal)
-            counts.append(min(count, MAX_COUNT))
+            known = found.get(term)
+            if known is None:
+                found[term] = ([ordinal], [min(count, MAX_COUNT)])
+            else:
+                known[0].append(ordinal)
+                known[1].append(min(count, MAX_COUNT))
     return found
 
 
