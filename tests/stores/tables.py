@@ -1,5 +1,6 @@
 """A table with a column of each kind, and programs that use it, for the tests of the databases."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from loom.errors import StoreError
 from loom.stores.sql.database import Database, Writer
 from loom.stores.sql.migrate import Migration
+from loom.stores.sql.schema import MIGRATIONS
 
 TABLES = (
     Migration(
@@ -76,10 +78,9 @@ def one_line(error: pytest.ExceptionInfo[StoreError], database: Database) -> str
 
 
 def undo_search(writer: Writer) -> None:
-    """Make a store as it was before it had an index for searching."""
-    for table in ("trees", "segments", "documents", "lines", "terms"):
-        writer.all(f"DROP TABLE search_{table}")
-    for table in ("embedders", "vectors", "embedded"):
-        writer.all(f"DROP TABLE search_{table}")
+    """Make a store as it was before it had an index for searching: version 5."""
+    made = [sql for step in MIGRATIONS if step.number > 5 for sql in step.statements]
+    for name in re.findall(r"CREATE TABLE (\w+)", "\n".join(made)):
+        writer.all(f"DROP TABLE {name}")
     writer.all("DROP INDEX IF EXISTS nodes_tree")
     writer.all("UPDATE store SET version = 5")
