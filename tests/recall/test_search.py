@@ -223,6 +223,16 @@ def test_an_embedder_finds_other_words_for_the_same() -> None:
     assert (first.key, first.reason) == (7, "near in meaning")
 
 
+def test_messages_around_one_that_is_near_in_meaning_come_before_others() -> None:
+    lines = ["note on the weather"] * 40
+    lines[30] = "we got a puppy"
+    corpus = Corpus(
+        [CorpusEntry(n, "s", n, f"{text} {n}", 5) for n, text in enumerate(lines)], Meanings()
+    )
+    found = search(corpus, SearchRequest("the dog", Room(tokens=25)), Meanings())
+    assert sorted(lines_of(found)) == [28, 29, 30, 31, 32]
+
+
 def test_vectors_of_another_embedder_are_not_compared() -> None:
     class Other(Meanings):
         name = "meanings-2"

@@ -6,7 +6,7 @@ question once has 1.
 | part | what it is |
 |---|---|
 | own | BM25 of the terms; a term's weight is the square of its rarity, a share of all weights |
-| near | what the documents around it say, falling with each place |
+| near | what the documents around it say and mean, falling with each place |
 | together | the best that it or those around it say of each term: two may answer a question |
 | speaker | it was said by someone whom the question names |
 | time | it was created when the question says, or a little before or after |
@@ -35,7 +35,8 @@ MAX_DISTANCE = 12  # places within which documents help each other
 NEAR_WEIGHT, TOGETHER_WEIGHT = 0.4, 0.5
 SPEAKER_WEIGHT = 0.4
 TIME_WEIGHT, HALF_TIME_DAYS = 0.6, 7
-MEANING_WEIGHT, MEANING_SCALE = 0.8, 6.0  # the scale is in standard deviations
+MEANING_WEIGHT, MEANING_SCALE = 0.7, 6.0  # the scale is in standard deviations
+NEAR_MEANING_SHARE = 0.5  # of what a document means that counts for those around it
 FULLNESS_WEIGHT = 0.3
 ECHO_WEIGHT = 0.1  # what is left of the score of a document that only repeats others
 ROUNDED_DIGITS = 4
@@ -107,7 +108,8 @@ def score_documents(
     meaning = _measure_meaning(documents, similarities)
     time = _measure_times(documents, question.times)
     speakers = np.array([each.author in question.speakers for each in documents])
-    near, together = _spread(documents, own, said)
+    heard = own + NEAR_MEANING_SHARE * MEANING_WEIGHT * meaning
+    near, together = _spread(documents, heard, said)
     score = (
         own
         + NEAR_WEIGHT * near
@@ -142,19 +144,19 @@ def _measure_terms(documents: Sequence[Document], worth: TermWeights, lengths: F
     return said
 
 
-def _spread(documents: Sequence[Document], own: Floats, said: Floats) -> tuple[Floats, Floats]:
-    """What the documents around each say in sum, and the best that any of them says of each
+def _spread(documents: Sequence[Document], value: Floats, said: Floats) -> tuple[Floats, Floats]:
+    """The values of the documents around each in sum, and the best that any of them says of each
     term. Documents are in the order of their sessions and places.
     """
-    near, together = np.zeros_like(own), said.copy()
+    near, together = np.zeros_like(value), said.copy()
     numbers: dict[str, int] = {}
     sessions = np.array([numbers.setdefault(each.session, len(numbers)) for each in documents])
     places = np.array([each.place for each in documents])
     for step in range(1, min(MAX_DISTANCE, len(documents) - 1) + 1):
         gaps = np.minimum(places[step:] - places[:-step], 10 * MAX_DISTANCE)
         share = np.where(sessions[step:] == sessions[:-step], PLACE_DECAY**gaps, 0.0)
-        near[step:] += share * own[:-step]
-        near[:-step] += share * own[step:]
+        near[step:] += share * value[:-step]
+        near[:-step] += share * value[step:]
         np.maximum(together[:, step:], share * said[:, :-step], out=together[:, step:])
         np.maximum(together[:, :-step], share * said[:, step:], out=together[:, :-step])
     return near, together
