@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from loom import Loom
 from loom.cli.main import cli
+from loom.providers.embedders import StaticEmbedder
 
 
 @pytest.fixture
@@ -53,6 +54,18 @@ def test_documents_are_added_searched_changed_and_removed(here: Path) -> None:
     assert run_json("remove", "docs", "--purge") == {"removed": 1}
     assert "no documents" in run("list").output
     assert b"button" not in (here / "loom.db").read_bytes()
+
+
+def test_vectors_are_made_by_the_embedder_that_is_named(here: Path) -> None:
+    run("add", "docs", "--embedder", "none")
+    with Loom.open(here / "loom.db") as loom:
+        assert loom.store.documents.count_without_vector(loom.scope, "any") == 2
+    run("add", "docs")
+    name = StaticEmbedder().name
+    with Loom.open(here / "loom.db") as loom:
+        assert loom.store.documents.count_without_vector(loom.scope, name) == 0
+    assert "start the engine" in run("search", "engine", "--embedder", "none").output
+    assert "no embedder" in run("search", "engine", "--embedder", "x y", status=2).output
 
 
 def test_a_text_on_standard_input_is_added(here: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,24 @@ def test_an_embedder_that_fails_costs_its_part_of_the_score(loom: Loom, folder: 
         "the embedder failed, so nothing is found by meaning yet: OSError: no route",
     )
     assert sources(base, "start the engine", 1) == ["docs/boat.md:4-5"]
+
+
+def test_a_store_that_closes_stops_what_goes_on_in_the_background(address: str) -> None:
+    class Slow(ByFirstLetter):
+        def embed(self, texts: Any) -> Any:
+            if len(texts) > 1:
+                time.sleep(0.05)
+            return super().embed(texts)
+
+    with Loom.open(address) as loom:
+        for number in range(200):
+            loom.knowledge.add(f"text {number}", source=str(number))
+    with Loom.open(address, embedder=Slow()) as loom:
+        loom.knowledge.query("text")
+        time.sleep(0.02)
+    with Loom.open(address) as loom:
+        assert count(loom, "chunk_vectors") < 200
+        assert list(examine(loom.store)) == []
 
 
 def test_the_embedder_of_a_store_is_that_of_its_documents(address: str) -> None:

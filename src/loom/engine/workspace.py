@@ -213,6 +213,8 @@ class Workspace:
             task.cancel()
 
     def _close_store(self) -> None:
+        if self._knowledge is not None:
+            self._knowledge.stop()
         self.indexer.close()
         self._threads.close()
         self.caches.clear()

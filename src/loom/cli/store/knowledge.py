@@ -7,18 +7,29 @@ import click
 from msgspec import to_builtins
 
 from loom.cli.groups import Group
+from loom.cli.progress import ShareProgress
 from loom.cli.store.where import READS_AS_AGENT, in_store
 from loom.cli.table import print_table
 from loom.cli.terminal import age, amount, clean, dim, plural, reading, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.loom import Loom
-from loom.errors import ChoiceError
+from loom.errors import ChoiceError, EmbedderError
+from loom.providers.embedders import choose_embedder
 from loom.providers.knowledge import AddedDocuments
 from loom.stores import DocumentRow
 
 STANDARD_INPUT = "-"
 DEFAULT_FOUND = 5  # items that a search shows
 MAX_NAMED = 10  # files that a person is told of; all are counted
+EMBEDDER_VARIABLE = "LOOM_EMBEDDER"
+_EMBEDDER = click.option(
+    "--embedder",
+    metavar="NAME",
+    envvar=EMBEDDER_VARIABLE,
+    default="static",
+    help="What finds documents by meaning: `static` (the default), `minilm`, an address "
+    f"https://HOST/v1#MODEL, or `none` (default: ${EMBEDDER_VARIABLE}).",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -35,9 +46,12 @@ def knowledge() -> None:
 @click.option(
     "--source", metavar="NAME", help="What the text on standard input is cited by (with -)."
 )
+@_EMBEDDER
 @_JSON
 @in_store(make=True, agent=READS_AS_AGENT)
-def add(loom: Loom, paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
+def add(
+    loom: Loom, paths: tuple[str, ...], source: str | None, embedder: str, as_json: bool
+) -> None:
     """Add files and folders; a PATH of - is a text on standard input.
 
     Markdown, reStructuredText, HTML, code, text and PDF are read. A PATH that was added before is
@@ -54,6 +68,7 @@ def add(loom: Loom, paths: tuple[str, ...], source: str | None, as_json: bool) -
             made.append(AddedDocuments(added=(row,)))
         else:
             made.append(loom.knowledge.add_path(path, reading()))
+    _embed_missing(loom, embedder)
     if as_json:
         say(to_json(_count_added(made) | {"failed": _list_failed(made), "notes": _notes(made)}))
     else:
@@ -62,6 +77,24 @@ def add(loom: Loom, paths: tuple[str, ...], source: str | None, as_json: bool) -
         each.added or each.changed or each.unchanged for each in made
     ):
         raise SystemExit(1)
+
+
+def _set_embedder(loom: Loom, name: str) -> None:
+    """Find documents by meaning too; by words alone if the embedder cannot be loaded."""
+    try:
+        loom.knowledge.embedder = choose_embedder(name)
+    except EmbedderError as error:
+        say(dim(f"searching by words alone: {error}"), err=True)
+
+
+def _embed_missing(loom: Loom, name: str) -> None:
+    """Make the vectors of what was added, and those that another embedder did not make."""
+    _set_embedder(loom, name)
+    try:
+        with ShareProgress("embedding") as progress:
+            loom.knowledge.embed_missing(progress.tell)
+    except EmbedderError as error:
+        say(dim(f"no vectors were made: {error}"), err=True)
 
 
 def _count_added(made: list[AddedDocuments]) -> dict[str, Any]:
@@ -135,13 +168,15 @@ def _describe(row: DocumentRow) -> dict[str, Any]:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=DEFAULT_FOUND, help="Most items to show."
 )
+@_EMBEDDER
 @_JSON
 @in_store(agent=READS_AS_AGENT)
-def search(loom: Loom, text: str, limit: int, as_json: bool) -> None:
+def search(loom: Loom, text: str, limit: int, embedder: str, as_json: bool) -> None:
     """Search the documents of the project. A "quoted phrase" must match exactly.
 
     The exit status is 1 if nothing is found.
     """
+    _set_embedder(loom, embedder)
     items = loom.knowledge.query(text, limit, exact=True)
     if as_json:
         say(to_json([to_builtins(item) for item in items]))

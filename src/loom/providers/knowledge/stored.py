@@ -30,6 +30,7 @@ from loom.stores import DocumentRow, Documents, NewChunk, NewDocument, Scope, St
 MAX_FILES = 20_000  # of one folder
 TEXT_PATH = "text:"  # what the path of a text begins with that is not a file
 EMBEDDED_AT_ONCE = 64
+MAX_STOP_SECONDS = 10
 _SPARE_HITS = 3  # that are looked at for each item that is wanted: some may say the same
 
 Progress = Callable[[int, int], None]
@@ -74,6 +75,8 @@ class StoredKnowledgeBase:
         self.name = f"of project {scope.project}"
         self._embedding = threading.Lock()
         self._checked = ""  # the embedder whose vectors were last made or begun
+        self._background: threading.Thread | None = None
+        self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -164,15 +167,24 @@ class StoredKnowledgeBase:
         return list(items.values())[:limit]
 
     def embed_missing(self, progress: Progress | None = None) -> int:
-        """Make the vectors that are missing, also after the embedder changed; how many."""
+        """Make the vectors that are missing, also after the embedder changed; how many.
+
+        `progress` is told how many are made, and how many are missing.
+        """
         embedder = self.embedder
         if embedder is None:
             return 0
         self._checked, count = embedder.name, 0
         with self._embedding:
-            while chunks := self._documents.find_without_vector(
-                self._scope, embedder.name, EMBEDDED_AT_ONCE
-            ):
+            total = 0
+            if progress:
+                total = self._documents.count_without_vector(self._scope, embedder.name)
+            while not self._is_stopped:
+                chunks = self._documents.find_without_vector(
+                    self._scope, embedder.name, EMBEDDED_AT_ONCE
+                )
+                if not chunks:
+                    break
                 rows = embedder.embed([text for _, text in chunks])
                 made = [
                     (key, row.astype("<f4").tobytes())
@@ -181,7 +193,7 @@ class StoredKnowledgeBase:
                 self._documents.put_vectors(self._scope, embedder.name, made)
                 count += len(chunks)
                 if progress:
-                    progress(count, 0)
+                    progress(count, total)
         return count
 
     def _try_to_embed(self) -> tuple[str, ...]:
@@ -200,7 +212,16 @@ class StoredKnowledgeBase:
         if self.embedder is None or self._checked == self.embedder.name:
             return
         self._checked = self.embedder.name
-        threading.Thread(target=self._try_to_embed, name="loom-knowledge", daemon=True).start()
+        self._background = threading.Thread(
+            target=self._try_to_embed, name="loom-knowledge", daemon=True
+        )
+        self._background.start()
+
+    def stop(self) -> None:
+        """Stop what goes on in the background, before the store is closed."""
+        self._is_stopped = True
+        if self._background is not None:
+            self._background.join(MAX_STOP_SECONDS)
 
     # Adding files
 

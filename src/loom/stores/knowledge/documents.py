@@ -12,11 +12,11 @@ from loom.conversation.canonical import to_json
 from loom.conversation.words import split_terms
 from loom.stores.knowledge.index import ChunkIndex, PlaceCache, read_chunks, searched_text
 from loom.stores.knowledge.rows import DocumentRow, NewChunk, NewDocument, StoredChunk
+from loom.stores.search.segments import SPLITTER_VERSION
 from loom.stores.sessions import Scope
 from loom.stores.sql.database import Database, Reader, Writer
 from loom.stores.sql.stored import decode_stored, read_each, read_rows
 
-INDEX_VERSION = 1  # of the rules that make terms of a chunk; another one means a new index
 _PAGE_ROWS = 500
 _T = TypeVar("_T")
 
@@ -89,7 +89,7 @@ class Documents:
         """Make the index again if other rules made it."""
         with self._database.read() as reader:
             sql = "SELECT key FROM bases WHERE tenant = $1 AND project = $2 AND version <> $3"
-            is_old = reader.first_row(sql, scope.tenant, scope.project, INDEX_VERSION)
+            is_old = reader.first_row(sql, scope.tenant, scope.project, SPLITTER_VERSION)
         if is_old:
             with self._database.write() as writer:
                 _lock_base(writer, scope)
@@ -105,6 +105,13 @@ class Documents:
             (key, searched_text(decode_stored(headings, tuple[str, ...]), text))
             for key, headings, text in rows
         ]
+
+    def count_without_vector(self, scope: Scope, embedder: str) -> int:
+        """How many chunks an embedder has made no vector of."""
+        with self._database.read() as reader:
+            base = _find_base(reader, scope)
+            row = reader.first_row(_COUNT_WITHOUT_VECTOR, base, embedder)
+        return int(row[0]) if row else 0
 
     def put_vectors(
         self, scope: Scope, embedder: str, vectors: Iterable[tuple[int, bytes]]
@@ -179,12 +186,12 @@ def _lock_base(writer: Writer, scope: Scope) -> int:
         "VALUES ($1, $2, 0, 0, $3, 0) ON CONFLICT (tenant, project) DO NOTHING",
         scope.tenant,
         scope.project,
-        INDEX_VERSION,
+        SPLITTER_VERSION,
     )
     sql = "SELECT key, version FROM bases WHERE tenant = $1 AND project = $2 {lock}"
     row = writer.first_row(sql, scope.tenant, scope.project)
     assert row is not None
-    if row[1] != INDEX_VERSION:
+    if row[1] != SPLITTER_VERSION:
         _index_again(writer, row[0])
     return int(row[0])
 
@@ -192,7 +199,9 @@ def _lock_base(writer: Writer, scope: Scope) -> int:
 def _index_again(writer: Writer, base: int) -> None:
     writer.all("DELETE FROM chunk_terms WHERE base = $1", base)
     writer.all(
-        "UPDATE bases SET chunks = 0, terms = 0, version = $2 WHERE key = $1", base, INDEX_VERSION
+        "UPDATE bases SET chunks = 0, terms = 0, version = $2 WHERE key = $1",
+        base,
+        SPLITTER_VERSION,
     )
     last = 0
     while rows := writer.all(_NEXT_CHUNKS, base, last):
@@ -346,5 +355,7 @@ _UNUSED = """SELECT c.key, c.headings, c.text, c.length FROM {each_int:2} e
 _WITHOUT_VECTOR = """SELECT c.key, c.headings, c.text FROM chunks c WHERE c.base = $1
     AND NOT EXISTS (SELECT 1 FROM chunk_vectors v WHERE v.chunk = c.key AND v.embedder = $2)
     ORDER BY c.key LIMIT $3"""
+_COUNT_WITHOUT_VECTOR = """SELECT count(*) FROM chunks c WHERE c.base = $1
+    AND NOT EXISTS (SELECT 1 FROM chunk_vectors v WHERE v.chunk = c.key AND v.embedder = $2)"""
 _PUT_VECTOR = """INSERT INTO chunk_vectors (chunk, embedder, data) VALUES ($1, $2, $3)
     ON CONFLICT (chunk, embedder) DO UPDATE SET data = excluded.data"""
