@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from loom import Conversation, Loom, Message, Text, read_runs
+from loom import Conversation, Loom, Message, Text, read_runs, read_trees
 from loom.conversation.tree import Tree, TreeNode
 from loom.engine.importing import Importer, import_run
 from loom.errors import TranscriptError
 from loom.stores import ImportedSession
 from loom.stores.health.doctor import examine
+from loom.transcripts.branching import current_branch
 from loom.transcripts.runs import Run, make_run
 from tests import strategies as our
 from tests.shared import AGENTS, FIXTURES, examples, needs_shared
@@ -251,3 +252,28 @@ def test_a_conversation_with_branches_is_imported_once_with_all_of_them(loom: Lo
     assert texts(loom, first.session) == ["one", "three"]
     assert Importer(loom).import_tree(tree) == ImportedSession(first.session, 3, 0)
     assert Importer(loom).import_tree(Tree(id="u", nodes=())) is None
+
+
+def test_messages_keep_the_times_at_which_they_were_said(loom: Loom) -> None:
+    [run] = read_runs(FIXTURES / "cc_parallel_thinking.jsonl")
+    [tree] = read_trees(FIXTURES / "cc_parallel_thinking.jsonl")
+    made = bring(loom, run)
+    told = [node.created for node in loom.session(made.session).path]
+    assert told == [node.created for node in current_branch(tree)]
+    assert all(told)
+    [codex] = read_runs(FIXTURES / "codex_simple.jsonl")
+    assert codex.created
+    made = bring(loom, codex)
+    assert {node.created for node in loom.session(made.session).path} == {codex.created}
+    before = loom.now()
+    made = bring(loom, run_of([user("nobody knows when")]))
+    assert all(node.created >= before for node in loom.session(made.session).path)
+
+
+@needs_shared
+def test_a_long_session_keeps_its_times(loom: Loom) -> None:
+    [run] = read_runs(AGENTS / "pi_large_session.jsonl")
+    [tree] = read_trees(AGENTS / "pi_large_session.jsonl")
+    assert list(run.dated_messages()) == [
+        (node.message, node.created) for node in current_branch(tree)
+    ]

@@ -84,7 +84,7 @@ class Importer:
         self, name: str, run: Run, done: int, progress: Callable[[int], None] | None
     ) -> None:
         session = self._loom.session(name)
-        write_batches(self._loom, session.row, islice(run.messages(), done, None), progress)
+        write_batches(self._loom, session.row, islice(run.dated_messages(), done, None), progress)
 
     def _keep(self, name: str, run: Run, file: str, digests: Mapping[int, str]) -> ImportedSession:
         """Remember what was imported as this session."""
@@ -143,7 +143,7 @@ def import_run(
         now=loom.now(),
     )
     try:
-        row, done = write_batches(loom, row, run.messages(), progress)
+        row, done = write_batches(loom, row, run.dated_messages(), progress)
         if settle:
             settle(row)
         row = sessions.change(row, now=loom.now(), status="active")
@@ -158,10 +158,12 @@ def import_run(
 def write_batches(
     loom: Loom,
     row: SessionRow,
-    messages: Iterable[Message],
+    messages: Iterable[tuple[Message, int]],
     progress: Callable[[int], None] | None = None,
 ) -> tuple[SessionRow, int]:
-    """Append messages to a session, a batch in each transaction; how many they were."""
+    """Append messages to a session, a batch in each transaction; how many they were. Each comes
+    with when it was said.
+    """
     end, done = Session(loom, row).cursor, 0
     leading = end is None
     for drafts, asides in _batches(messages, leading):
@@ -177,7 +179,9 @@ def write_batches(
     return row, done
 
 
-def _batches(messages: Iterable[Message], leading: bool) -> Iterator[tuple[list[Draft], Asides]]:
+def _batches(
+    messages: Iterable[tuple[Message, int]], leading: bool
+) -> Iterator[tuple[list[Draft], Asides]]:
     """The messages as they are written, and apart from them the system messages before the first of
     all; `leading` says that nothing was written before.
     """
@@ -185,12 +189,12 @@ def _batches(messages: Iterable[Message], leading: bool) -> Iterator[tuple[list[
     # at once.
     count = Counter(gate_counter(None).profile, remember=_MESSAGES).count_message
     drafts, asides, tokens = list[Draft](), Asides(), 0
-    for message in messages:
+    for message, created in messages:
         leading = leading and message.role in SYSTEM_ROLES
         if leading:
             asides.append((0, message))
         else:
-            drafts.append(Draft(message, count(message)))
+            drafts.append(Draft(message, count(message), created=created))
             tokens += drafts[-1].tokens
         if len(drafts) + len(asides) >= _MESSAGES or tokens >= _TOKENS:
             yield drafts, asides

@@ -9,6 +9,7 @@ each message on it, and the results of every call made there.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -99,12 +100,17 @@ def runs(path: Path, _sample: list[Any]) -> list[Run]:
                     wire="anthropic",
                     head=head,
                     name=name,
-                    messages=reader,
+                    messages=partial(_read_messages, reader),
+                    timed=reader,
                 )
             )
     if not found:
         raise TranscriptError(f"{path}: a Claude Code session without a message")
     return found
+
+
+def _read_messages(timed: Callable[[], Iterator[tuple[Message, int]]]) -> Iterator[Message]:
+    return (message for message, _ in timed())
 
 
 def _read_index(path: Path) -> _FileIndex:
@@ -195,17 +201,22 @@ def _is_complete(index: _FileIndex, chosen: bytearray) -> bool:
     return index.parents[chosen.index(1)] == 0
 
 
-def _reader(path: Path, chosen: bytearray, complete: bool) -> Callable[[], Iterator[Message]]:
-    def read() -> Iterator[Message]:
+def _reader(
+    path: Path, chosen: bytearray, complete: bool
+) -> Callable[[], Iterator[tuple[Message, int]]]:
+    """What reads the messages, each with when it was said."""
+
+    def read() -> Iterator[tuple[Message, int]]:
         writing = _OpenMessage()
         for record, parsed in _parse_chosen(path, chosen, complete):
             if writing.take(record, parsed):
                 continue
             yield from writing.close()
             if record["type"] == "assistant":
-                writing.begin(record["message"].get("id"), parsed[0].parts)
+                writing.begin(record, parsed[0].parts)
             else:
-                yield from parsed
+                time = moment(record.get("timestamp"))
+                yield from ((message, time) for message in parsed)
         yield from writing.close()
 
     return read
@@ -244,18 +255,21 @@ class _OpenMessage:
 
     def __init__(self) -> None:
         self._id: Any = None
+        self._time = 0
         self._parts: list[Part] = []
-        self._answers: list[Message] = []
+        self._answers: list[tuple[Message, int]] = []
 
-    def begin(self, id: Any, parts: Sequence[Part]) -> None:
-        self._id, self._parts = id, list(parts)
+    def begin(self, record: dict[str, Any], parts: Sequence[Part]) -> None:
+        self._id, self._parts = record["message"].get("id"), list(parts)
+        self._time = moment(record.get("timestamp"))
 
     def take(self, record: dict[str, Any], parsed: list[Message]) -> bool:
         """Whether a record belongs to this message. It is taken then."""
         if not self._parts:
             return False
         if all(message.role == "tool" for message in parsed):
-            self._answers += parsed
+            time = moment(record.get("timestamp"))
+            self._answers += ((message, time) for message in parsed)
             return True
         if (
             record["type"] != "assistant"
@@ -266,10 +280,10 @@ class _OpenMessage:
         self._parts += parsed[0].parts
         return True
 
-    def close(self) -> Iterator[Message]:
+    def close(self) -> Iterator[tuple[Message, int]]:
         """The message and its results. What comes next begins another one."""
         if self._parts:
-            yield Message("assistant", tuple(self._parts))
+            yield Message("assistant", tuple(self._parts)), self._time
         yield from self._answers
         self._parts, self._answers = [], []
 

@@ -50,7 +50,17 @@ def runs(path: Path, sample: list[Any]) -> list[Run]:
             provider, model = record.get("provider"), record.get("modelId")
     wire = "anthropic" if provider == "anthropic" else "openai"
     head = Conversation(messages=(), model=model if isinstance(model, str) else "")
-    return [Run(number=0, format=FORMAT, wire=wire, head=head, messages=_reader(path))]
+    read = _reader(path)
+    return [
+        Run(
+            number=0,
+            format=FORMAT,
+            wire=wire,
+            head=head,
+            messages=lambda: (message for message, _ in read()),
+            timed=read,
+        )
+    ]
 
 
 def _branch(path: Path) -> set[str] | None:
@@ -73,10 +83,10 @@ def _branch(path: Path) -> set[str] | None:
     return on_branch
 
 
-def _reader(path: Path) -> Callable[[], Iterator[Message]]:
+def _reader(path: Path) -> Callable[[], Iterator[tuple[Message, int]]]:
     branch = _branch(path)
 
-    def read() -> Iterator[Message]:
+    def read() -> Iterator[tuple[Message, int]]:
         for number, record in files.lines(path):
             if (
                 not isinstance(record, dict)
@@ -87,7 +97,7 @@ def _reader(path: Path) -> Callable[[], Iterator[Message]]:
             if branch is not None and record.get("id") not in branch:
                 continue
             try:
-                yield _parse(record["message"], f"line {number}")
+                yield _parse(record["message"], f"line {number}"), moment(record.get("timestamp"))
             except WireError as error:
                 raise TranscriptError(f"{path}, {error}") from None
 

@@ -23,6 +23,18 @@ class Run(Struct, frozen=True, kw_only=True):
     name: str = ""
     streams: bool = True
     created: int = 0  # milliseconds since 1970 when it began; 0 if the file does not say
+    # The messages, each with when it was said, if the file says so of each.
+    timed: Callable[[], Iterator[tuple[Message, int]]] | None = None
+
+    def dated_messages(self) -> Iterator[tuple[Message, int]]:
+        """The messages, each with when it was said, in milliseconds since 1970; 0 if the file does
+        not say.
+        """
+        if self.timed is not None:
+            yield from self.timed()
+            return
+        for message in self.messages():
+            yield message, self.created
 
     def conversation(self) -> Conversation:
         return replace(self.head, messages=tuple(self.messages()))

@@ -19,13 +19,15 @@ from loom.stores.tree.path import COLUMNS, OF_N, TREE, Node, nodes_by, to_node
 
 class Draft(Struct, frozen=True):
     """A message to be written, and what it takes; `generation` tells identical regenerations
-    apart. `metadata` is the JSON of what is said of it.
+    apart. `metadata` is the JSON of what is said of it. `created` is when it was said, if that is
+    not now.
     """
 
     message: Message
     tokens: int
     generation: str = ""
     metadata: str = ""
+    created: int = 0
 
 
 class PlannedNode(Struct, frozen=True):
@@ -145,7 +147,7 @@ def append(
             draft.generation,
             draft.tokens,
             session,
-            now,
+            draft.created or now,
         )
         for n, draft in enumerate(drafts[known:], known)
     ]
