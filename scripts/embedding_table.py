@@ -31,6 +31,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from loom.providers.embedders.choice import STATIC_MODEL
 from loom.providers.embedders.minilm import SHAPE, WEIGHTS_SHA256, strip_tokenizer
 from loom.providers.embedders.onnx_graph import (
     IDS,
@@ -220,7 +221,7 @@ def main(arguments: list[str]) -> None:
         "tokenizer": np.frombuffer(strip_tokenizer(tokenizer), np.uint8),
     }
     about = {
-        "name": f"loom-static-{DIMENSIONS}:{digest}",
+        "name": f"{STATIC_MODEL}:{digest}",
         "made of": f"all-MiniLM-L6-v2, by {Path(__file__).name}",
         "licence": "Apache-2.0",
     }

@@ -1,15 +1,27 @@
 """An embedder is chosen by name, by address or as a value."""
 
 import re
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from loom import Loom
+from loom.cli.main import cli
 from loom.errors import ChoiceError
-from loom.providers.embedders import EndpointEmbedder, StaticEmbedder, choose_embedder
+from loom.providers.embedders import (
+    EndpointEmbedder,
+    StaticEmbedder,
+    choose_embedder,
+    find_local_choice,
+    minilm,
+)
 from tests.shared import ROOT
+
+search = import_module("loom.cli.request.search")  # the command has the name of its module
 
 
 class OwnEmbedder:
@@ -95,3 +107,32 @@ def test_a_session_is_searched_by_meaning_with_an_embedder_chosen_by_name(tmp_pa
 def test_an_embedder_that_there_is_not_is_refused_when_a_store_is_opened(tmp_path: Path) -> None:
     with pytest.raises(ChoiceError, match="no embedder is called"):
         Loom.open(tmp_path / "kept.db", embedder="statik")
+
+
+def test_the_choice_for_stored_vectors_is_an_embedder_on_this_machine_or_none() -> None:
+    assert find_local_choice(StaticEmbedder().name) == "static"
+    assert find_local_choice("loom-static-256:of-another-version") == "static"
+    assert find_local_choice(minilm.NAME) == "minilm"
+    for name in ("https://host/v1#all-minilm-l6-v2", "own:1", ""):
+        assert find_local_choice(name) == "none"
+
+
+@pytest.mark.parametrize(
+    ("made_with", "found_with"), [("static", "static"), (OwnEmbedder(), None)], ids=["ours", "own"]
+)
+def test_a_search_of_the_command_leaves_vectors_of_another_embedder_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_with: Any, found_with: str | None
+) -> None:
+    path = tmp_path / "kept.db"
+    with Loom.open(path, embedder=made_with) as kept:
+        kept.new().append({"role": "user", "content": "The invoice was paid."})
+        kept.index()
+        name = kept.store.search.find_embedder_name(kept.scope)
+    chosen: list[object] = []
+    choose = search.choose_embedder
+    monkeypatch.setattr(search, "choose_embedder", lambda one: chosen.append(one) or choose(one))
+    done = CliRunner().invoke(cli, ["search", "invoice", "--store", str(path)])
+    assert "The invoice was paid." in done.output
+    assert chosen == [found_with or "none"]
+    with Loom.open(path) as kept:
+        assert kept.store.search.find_embedder_name(kept.scope) == name

@@ -21,7 +21,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.engine.file_search.library import TranscriptLibrary, UnreadFile
 from loom.engine.loom import Loom
 from loom.errors import ChoiceError, EmbedderError, LoomError, StoreError, TranscriptError, shorten
-from loom.providers.embedders import choose_embedder
+from loom.providers.embedders import choose_embedder, find_local_choice
 from loom.recall.choosing import Room
 from loom.recall.hits import Hit
 from loom.recall.search import DEFAULT_HITS, SearchRequest
@@ -31,7 +31,7 @@ from loom.transcripts.folders import find_files
 if TYPE_CHECKING:
     from loom.recall.embedder import Embedder
 
-EMBEDDER_VARIABLE = "LOOM_EMBEDDER"
+EMBEDDER_VARIABLE, DEFAULT_EMBEDDER = "LOOM_EMBEDDER", "static"
 EMBED_SECONDS = 10.0  # that one search spends on vectors of messages; the next one goes on
 
 
@@ -65,9 +65,8 @@ EMBED_SECONDS = 10.0  # that one search spends on vectors of messages; the next 
     "--embedder",
     metavar="NAME",
     envvar=EMBEDDER_VARIABLE,
-    default="static",
-    help="What finds messages by meaning: `static` (the default), `minilm`, an address "
-    f"https://HOST/v1#MODEL, or `none` (default: ${EMBEDDER_VARIABLE}).",
+    help="What finds messages by meaning: `static`, `minilm`, an address https://HOST/v1#MODEL, or "
+    f"`none` (default: ${EMBEDDER_VARIABLE}, or what made the vectors of the store, or `static`).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the messages as a JSON list.")
 @partial(add_scope_options, agent=READS_AS_AGENT)
@@ -91,11 +90,12 @@ def search(where: Where, query: str, names: tuple[str, ...], **given: Any) -> No
     if names:
         room = Room(tokens=options.tokens, limit=options.hits)
         now = time.time_ns() // 1_000_000
-        embedder = _find_embedder(options.embedder)
+        embedder = _find_embedder(options.embedder or DEFAULT_EMBEDDER)
         hits = _search_files(where, names, SearchRequest(query, room, now=now), embedder)
         _print(hits, query, options.as_json, _short_path)
         return
-    with where.open(embedder=_find_embedder(options.embedder)) as loom:
+    with where.open() as loom:
+        loom.indexer.embedder = _find_embedder(options.embedder or _usual_embedder(loom))
         hits = _search_store(loom, query, options)
         _print(hits, query, options.as_json, _title_finder(loom))
 
@@ -106,7 +106,7 @@ class _SearchOptions(Struct, frozen=True):
     tokens: int | None
     limit: int | None
     pairs: tuple[str, ...]
-    embedder: str
+    embedder: str | None
     as_json: bool
 
     @property
@@ -141,6 +141,14 @@ def _search_store(loom: Loom, query: str, options: _SearchOptions) -> list[Hit]:
         return loom.search(query, where=options.metadata, **limits)
     session = loom.session(options.session)
     return session.search(query, shown=True, where=options.metadata, **limits)
+
+
+def _usual_embedder(loom: Loom) -> str:
+    """The embedder of which the store has vectors: those of another one would replace them. An
+    endpoint is asked only if it is named.
+    """
+    stored = loom.store.search.find_embedder_name(loom.scope)
+    return find_local_choice(stored) if stored else DEFAULT_EMBEDDER
 
 
 def _find_embedder(name: str) -> "Embedder | None":

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -15,9 +15,6 @@ from loom.engine.loom import Loom
 from loom.errors import StoreError
 from loom.project.index.index_file import cache_folder
 from loom.stores import STORE_VARIABLE, open_database
-
-if TYPE_CHECKING:
-    from loom.recall.embedder import Embedder
 
 PROJECT_VARIABLE, TENANT_VARIABLE = "LOOM_PROJECT", "LOOM_TENANT"
 TRANSCRIPTS_SUFFIX = ".transcripts"  # of the index of transcripts next to a store
@@ -34,7 +31,7 @@ class Where(Struct, frozen=True):
     tenant: str
     agent: str
 
-    def open(self, make: bool = False, embedder: "Embedder | None" = None) -> Loom:
+    def open(self, make: bool = False) -> Loom:
         """Only who has something to write makes a store where there is none; a slip in its name
         should not.
         """
@@ -43,13 +40,7 @@ class Where(Struct, frozen=True):
                 f"there is no store at {address} yet; loom session new creates one, or choose "
                 "another with --store"
             )
-        return Loom.open(
-            self.store,
-            tenant=self.tenant,
-            project=self.project,
-            agent=self.agent,
-            embedder=embedder,
-        )
+        return Loom.open(self.store, tenant=self.tenant, project=self.project, agent=self.agent)
 
     def transcript_index(self) -> Path:
         """The file with the index of transcripts: next to a store that is a file, and else with the

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loom.providers.embedders.choice import choose_embedder as choose_embedder
+    from loom.providers.embedders.choice import find_local_choice as find_local_choice
     from loom.providers.embedders.endpoint import EndpointEmbedder as EndpointEmbedder
     from loom.providers.embedders.minilm import MiniLMEmbedder as MiniLMEmbedder
     from loom.providers.embedders.static import StaticEmbedder as StaticEmbedder
@@ -15,7 +16,7 @@ else:  # an embedder that nobody uses is not loaded, nor is numpy
     __getattr__, __dir__, __all__ = open_door(
         __name__,
         {
-            "choice": ("choose_embedder",),
+            "choice": ("choose_embedder", "find_local_choice"),
             "endpoint": ("EndpointEmbedder",),
             "minilm": ("MiniLMEmbedder",),
             "static": ("StaticEmbedder",),

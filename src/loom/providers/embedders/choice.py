@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from loom.recall.embedder import Embedder
 
 KEY_VARIABLE = "LOOM_EMBEDDER_KEY"
+# What the names of our embedders begin with; the version follows after a colon.
+STATIC_MODEL, MINILM_MODEL = "loom-static-256", "all-minilm-l6-v2"
 _FORMS = "give 'static', 'minilm', 'none', 'https://HOST/v1#MODEL' or an embedder"
 
 
@@ -33,6 +35,14 @@ def choose_embedder(choice: "Embedder | str | None") -> "Embedder | None":
     if isinstance(choice, str):
         return _open_endpoint(choice)
     return _check_shape(choice)
+
+
+def find_local_choice(name: str) -> str:
+    """What to choose so that stored vectors are used: `static` or `minilm` if the embedder of this
+    name is one of them, in any version; `none` for any other.
+    """
+    model = name.partition(":")[0]
+    return {STATIC_MODEL: "static", MINILM_MODEL: "minilm"}.get(model, "none")
 
 
 def _open_endpoint(address: str) -> "Embedder":

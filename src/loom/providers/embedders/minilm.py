@@ -5,7 +5,6 @@ first use checks the weights, turns them into bytes and keeps the result in the 
 """
 
 import os
-import sys
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,8 @@ import msgspec
 import numpy as np
 
 from loom.errors import EmbedderError
+from loom.project.index.index_file import cache_folder
+from loom.providers.embedders.choice import MINILM_MODEL
 from loom.providers.embedders.onnx_graph import (
     IDS,
     POSITIONS,
@@ -35,7 +36,7 @@ from loom.providers.embedders.word_pieces import Ids, PieceSplitter
 if TYPE_CHECKING:
     from loom.recall.embedder import Vector, Vectors
 
-NAME = "all-minilm-l6-v2:bytes:1"
+NAME = f"{MINILM_MODEL}:bytes:1"
 SHAPE = Encoder(layers=6, heads=12, width=384)
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 CACHE_VARIABLE = "LOOM_CACHE"
@@ -149,13 +150,7 @@ def _find_archive() -> Path:
 
 def _cache_folder() -> Path:
     named = os.environ.get(CACHE_VARIABLE)
-    if named:
-        return Path(named)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "loom"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "loom"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loom"
+    return Path(named) if named else cache_folder() / "loom"
 
 
 def _keep(path: Path, content: dict[str, bytes]) -> None:

@@ -23,7 +23,7 @@ from loom.stores.search.scope import (
     read_session_scope,
 )
 from loom.stores.search.tree_scope import read_tree_scope
-from loom.stores.search.vectors import embed_next
+from loom.stores.search.vectors import embed_next, find_embedder_name
 from loom.stores.sessions import Scope, SessionRow
 from loom.stores.sql.database import Database
 from loom.stores.tree.overlay import Overlay
@@ -90,6 +90,13 @@ class SearchIndex:
     def embed_next(self, scope: Scope, embedder: Embedder) -> bool:
         """Make the vectors of some messages; whether there may be more to do."""
         return embed_next(self._database, scope.tenant, scope.project, embedder)
+
+    def find_embedder_name(self, scope: Scope) -> str:
+        """The name of the embedder that made the vectors of a project; an empty text if there are
+        none.
+        """
+        with self._database.read() as reader:
+            return find_embedder_name(reader, scope.tenant, scope.project)
 
     def drop(self, scope: Scope) -> None:
         """Remove the index of a project; it is built again."""

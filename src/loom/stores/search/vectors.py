@@ -49,6 +49,20 @@ class EmbedderKeys:
         return None if row is None else int(row[0])
 
 
+def find_embedder_name(reader: Reader, tenant: str, project: str) -> str:
+    """The name of the embedder that made the vectors of a project, of several the newest one; an
+    empty text if there are no vectors.
+    """
+    row = reader.first_row(_EMBEDDER_OF, tenant, project)
+    return "" if row is None else str(row[0])
+
+
+_EMBEDDER_OF = """SELECT e.name FROM search_embedders e WHERE EXISTS (
+        SELECT 1 FROM search_embedded d JOIN search_segments s ON s.key = d.segment
+        WHERE d.embedder = e.key AND s.tenant = $1 AND s.project = $2)
+    ORDER BY e.key DESC LIMIT 1"""
+
+
 def _make_key(writer: Writer, name: str) -> int:
     [(key,)] = writer.all(
         """INSERT INTO search_embedders (name) VALUES ($1)
