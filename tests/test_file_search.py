@@ -306,6 +306,27 @@ def test_the_bundled_embedder_is_used_unless_another_is_named(folder: Path, stor
     assert len(told("search", "heddle", folder, "--embedder", "none")) == 2
 
 
+def test_what_is_poisoned_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poisoned = tmp_path / "poisoned"
+    poisoned.mkdir()
+    write(poisoned / "lines.json", "x\n" * 1_000_000, "The warp is under tension here.")
+    write(poisoned / "word.json", "warp" * 500_000)
+    (poisoned / "deep.json").write_text("[" * 100_000)
+    (poisoned / "half.json").write_text('[{"role":"user","content":"warp \\ud83d"}]')
+    (poisoned / "latin.json").write_bytes('[{"role":"user","content":"wärp"}]'.encode("latin-1"))
+    write(poisoned / "large.json", "warp " * 100_000)
+    monkeypatch.setattr("loom.engine.file_search.library.MAX_FILE_BYTES", 4_000_000)
+    result = run("search", "warp", poisoned, "--json")
+    assert result.exit_code == 0, result.output
+    names = [Path(hit["session"]).name for hit in json.loads(result.stdout)]
+    assert {"lines.json", "half.json", "large.json"} <= set(names)
+    assert "deep.json" in result.stderr
+    monkeypatch.setattr("loom.engine.file_search.library.MAX_FILE_BYTES", 100)
+    (poisoned / "large.json").touch()
+    assert "large.json: it is larger than 0 MiB" in run("search", "warp", poisoned).stderr
+    assert "No such option" in run("search", "warp", poisoned, "--limt", 3).stderr
+
+
 # The command
 
 

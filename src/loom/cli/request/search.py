@@ -35,7 +35,7 @@ EMBEDDER_VARIABLE, DEFAULT_EMBEDDER = "LOOM_EMBEDDER", "static"
 EMBED_SECONDS = 10.0  # that one search spends on vectors of messages; the next one goes on
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command()
 @click.argument("query", metavar="TEXT")
 @click.argument("names", metavar="[FILE]...", nargs=-1)
 @click.option("--session", "session", metavar="ID", help="Search one stored session.")

@@ -19,8 +19,9 @@ from loom.conversation.tree import Tree, TreeNode
 from loom.conversation.words import split_terms
 from loom.engine.file_search.database import IndexDatabase
 from loom.engine.file_search.index import FilesIndex, decode_body, encode_body, encode_holders
-from loom.errors import LoomError, UnknownFormat
+from loom.errors import LoomError, TranscriptError, UnknownFormat
 from loom.recall.hits import Hit, Match, Neighbour
+from loom.recall.index import MAX_TEXT_CHARS
 from loom.recall.search import SearchRequest, search
 from loom.transcripts.branching import current_branch
 from loom.transcripts.trees import read_trees
@@ -28,6 +29,7 @@ from loom.transcripts.trees import read_trees
 if TYPE_CHECKING:
     from loom.recall.embedder import Embedder
 
+MAX_FILE_BYTES = 256 * 2**20  # of one file, which is in memory while it is indexed
 MAX_COUNT = 65_535  # of one term in one message
 BRANCH_GAP = 100  # places between the current branch and the others: they are no neighbours
 EMBEDDED_TOGETHER = 256  # texts
@@ -55,7 +57,6 @@ class _IndexedMessage(Struct, frozen=True):
     message: Message
     author: str
     created: int
-    text: str
     tokens: int
     terms: Tally[str]
     length: int
@@ -127,6 +128,11 @@ class TranscriptLibrary:
         reason, is_unknown = "", False
         messages, titles = list[_IndexedMessage](), list[str]()
         try:
+            if state[0] > MAX_FILE_BYTES:
+                raise TranscriptError(
+                    f"it is larger than {MAX_FILE_BYTES // 2**20} MiB, the limit for a search over "
+                    "files; import it with loom session import"
+                )
             for number, tree in enumerate(read_trees(path)):
                 titles.append(tree.title)
                 messages += _read_tree(tree, number, max(state[1], 0) // 1_000_000)
@@ -350,14 +356,13 @@ def _read_tree(tree: Tree, number: int, changed: int) -> Iterator[_IndexedMessag
         text = searchable_text(node.message)
         if is_echo(node.message, asked) or not text.strip():
             continue
-        terms = split_terms(text)
+        terms = split_terms(text[:MAX_TEXT_CHARS])
         yield _IndexedMessage(
             number,
             place,
             node.message,
             node.message.author or node.author,
             node.created or tree.created or changed,
-            text,
             count(node.message),
             Tally(terms),
             len(terms),
