@@ -1,5 +1,6 @@
 """An endpoint is asked in batches, and again where that helps; faults have a type and a name."""
 
+import asyncio
 import base64
 import json
 import struct
@@ -14,6 +15,7 @@ import pytest
 from loom.errors import ChoiceError, EmbedderError
 from loom.providers.embedders import endpoint
 from loom.providers.embedders.endpoint import EndpointEmbedder
+from loom.providers.knowledge import MemoryVectorStore, VectorKnowledgeBase
 
 KEY = "sk-very-secret"
 Reply = Callable[[dict[str, Any]], tuple[int, bytes, dict[str, str]]]
@@ -338,3 +340,11 @@ def test_numbers_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
 def test_a_model_has_a_name() -> None:
     with pytest.raises(ChoiceError, match="name of the model"):
         EndpointEmbedder("https://host/v1", "")
+
+
+def test_a_knowledge_base_asks_an_endpoint_only_for_its_texts(server: Server) -> None:
+    base = VectorKnowledgeBase(EndpointEmbedder(server.url, "small"), MemoryVectorStore())
+    base.add("a note", source="notes.md")
+    [item] = asyncio.run(base.query("a query"))
+    assert item.content == "a note"
+    assert [body["input"] for body in server.bodies] == [["a note"], ["a query"]]

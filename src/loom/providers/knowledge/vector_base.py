@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from inspect import iscoroutinefunction
+from inspect import getattr_static, iscoroutinefunction
 from typing import Any, Protocol
 
 from loom.conversation.checked import check_text
@@ -108,7 +108,7 @@ class VectorKnowledgeBase:
         provider = self._provider
         if callable(getattr(provider, "embed_batch", None)):
             made = await self._run(provider.embed_batch, texts)
-        elif isinstance(getattr(provider, "dimensions", None), int):  # an embedder of Loom
+        elif getattr_static(provider, "dimensions", None) is not None:  # an embedder of Loom
             made = await self._run(provider.embed, texts)
         else:
             made = [await self._run(provider.embed, text) for text in texts]
