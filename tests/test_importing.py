@@ -252,6 +252,9 @@ def test_a_conversation_with_branches_is_imported_once_with_all_of_them(loom: Lo
     assert texts(loom, first.session) == ["one", "three"]
     assert Importer(loom).import_tree(tree) == ImportedSession(first.session, 3, 0)
     assert Importer(loom).import_tree(Tree(id="u", nodes=())) is None
+    nameless = Importer(loom).import_tree(Tree(id="v", nodes=nodes))
+    assert nameless is not None
+    assert loom.session(nameless.session).row.title == "one"
 
 
 def test_messages_keep_the_times_at_which_they_were_said(loom: Loom) -> None:

@@ -27,7 +27,7 @@ from loom.stores import (
     NewSession,
     SessionRow,
 )
-from loom.transcripts.branching import current_node
+from loom.transcripts.branching import current_branch, current_node
 from loom.transcripts.runs import Run
 
 _MESSAGES = 1000  # in one transaction: between two of them other writers have their turn
@@ -107,7 +107,10 @@ class Importer:
         if not tree.nodes:
             return None
         stored, new = self._loom.import_tree(replace(tree, current=current_node(tree)))
-        return ImportedSession(stored.session("").id, len(tree.nodes), new)
+        session = stored.session("")
+        if not session.row.title:
+            session.change(title=title_of(node.message for node in current_branch(tree)))
+        return ImportedSession(session.id, len(tree.nodes), new)
 
 
 def _digest_messages(run: Run, counts: Collection[int]) -> dict[int, str]:
