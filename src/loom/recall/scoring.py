@@ -153,7 +153,7 @@ def _spread(documents: Sequence[Document], value: Floats, said: Floats) -> tuple
     sessions = np.array([numbers.setdefault(each.session, len(numbers)) for each in documents])
     places = np.array([each.place for each in documents])
     for step in range(1, min(MAX_DISTANCE, len(documents) - 1) + 1):
-        gaps = np.minimum(places[step:] - places[:-step], 10 * MAX_DISTANCE)
+        gaps = np.clip(places[step:] - places[:-step], 0, 10 * MAX_DISTANCE)
         share = np.where(sessions[step:] == sessions[:-step], PLACE_DECAY**gaps, 0.0)
         near[step:] += share * value[:-step]
         near[:-step] += share * value[step:]

@@ -69,13 +69,16 @@ class Segment(Struct, frozen=True, eq=False):
     def roles(self, ordinals: Numbers) -> list[tuple[str, bool]]:
         """The role of each of these messages, and whether it is an echo."""
         kinds: list[int] = self.kinds[ordinals].tolist()
-        return [(ROLES[kind & ~_ECHO_BIT], bool(kind & _ECHO_BIT)) for kind in kinds]
+        return [_ROLES[kind] for kind in kinds]
 
 
 def _columns(segment: Segment) -> dict[str, Numbers]:
     return {name: getattr(segment, name) for name in _TYPES}
 
 
+_ROLES = {
+    number | bit: (role, bool(bit)) for number, role in enumerate(ROLES) for bit in (0, _ECHO_BIT)
+}
 _TYPES = {
     "seqs": "<i8",
     "created": "<i8",
