@@ -75,6 +75,11 @@ def test_a_text_on_standard_input_is_added(here: Path) -> None:
     assert run_json("search", '"closed harbour"', status=1) == []
 
 
+def test_a_text_that_is_too_large_or_no_text_is_refused(here: Path) -> None:
+    assert "8 MiB" in run("add", "-", given="x" * (8 * 2**20 + 1), status=2).output
+    assert "not a text" in run("add", "-", given="\x01" * 1000, status=2).output
+
+
 def test_what_cannot_be_read_is_told(here: Path) -> None:
     (here / "docs" / "broken.pdf").write_bytes(b"nothing")
     done = run("add", "docs")

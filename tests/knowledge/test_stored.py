@@ -16,6 +16,8 @@ from loom import ChoiceError, Loom, LoomError
 from loom.providers.knowledge.stored import StoredKnowledgeBase
 from loom.stores import Scope, examine
 from tests.knowledge.test_documents import pdf_of
+from tests.shared import ROOT
+from tests.stores.conftest import Server
 
 
 @pytest.fixture
@@ -373,3 +375,31 @@ def test_an_index_of_other_rules_is_made_again(loom: Loom) -> None:
         writer.all("UPDATE bases SET version = 0")
     assert loom.knowledge.query("harbour") == before
     assert list(examine(loom.store)) == []
+
+
+def test_both_databases_find_the_same(folder: Path, tmp_path: Path, server: Server) -> None:
+    name = server.new_database()
+    found = []
+    for address in (str(tmp_path / "same.db"), server.url(name)):
+        with Loom.open(address, embedder=ByFirstLetter()) as loom:
+            loom.knowledge.add_path(folder)
+            for path in ("sessions.md", "weave.md", "glossary.md"):
+                loom.knowledge.add_path(ROOT / "docs" / path)
+            asked = ("epoch", "how is a request built", "start the engine", "summary of a session")
+            found.append([loom.knowledge.query(text, limit=5) for text in asked])
+    server.give_back(name)
+    assert found[0] == found[1]
+    assert all(found[0])
+
+
+def test_all_of_it_works_in_an_asynchronous_program(address: str, folder: Path) -> None:
+    async def run() -> None:
+        async with await Loom.aopen(address) as loom:
+            base = loom.knowledge
+            assert len((await base.aadd_path(folder)).added) == 3
+            await base.aadd("The harbour is closed.", source="note")
+            assert (await base.aquery("harbour"))[0].source == "note:1-1"
+            assert len(await base.alist_all()) == 4
+            assert await base.aremove("note") == 1
+
+    asyncio.run(run())

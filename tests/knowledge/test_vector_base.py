@@ -106,3 +106,17 @@ def test_what_is_no_provider_or_store_is_refused() -> None:
 
     with pytest.raises(ChoiceError, match="0 vectors for 1 texts"):
         VectorKnowledgeBase(Short(), MemoryVectorStore()).add("a")
+
+
+def test_the_lines_of_the_source_document_run_as_they_are_printed() -> None:
+    printed = """from loom.providers.knowledge import VectorKnowledgeBase
+
+# Create knowledge base
+kb = VectorKnowledgeBase(embedding_provider, vector_store)
+"""
+    names: dict[str, Any] = {
+        "embedding_provider": CountingLater(), "vector_store": MemoryVectorStore()
+    }  # fmt: skip
+    exec(printed, names)
+    names["kb"].add("the cat", source="a")
+    assert [item.source for item in asyncio.run(names["kb"].query("cat"))] == ["a"]

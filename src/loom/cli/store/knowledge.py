@@ -16,6 +16,7 @@ from loom.engine.loom import Loom
 from loom.errors import ChoiceError, EmbedderError
 from loom.providers.embedders import choose_embedder
 from loom.providers.knowledge import AddedDocuments
+from loom.providers.knowledge.documents.reading import MAX_TEXT_BYTES, check_size, decode_text
 from loom.stores import DocumentRow
 
 STANDARD_INPUT = "-"
@@ -63,9 +64,7 @@ def add(
     made: list[AddedDocuments] = []
     for path in paths:
         if path == STANDARD_INPUT:
-            text = sys.stdin.buffer.read().decode(errors="replace")
-            row = loom.knowledge.add(text, source or "standard input")
-            made.append(AddedDocuments(added=(row,)))
+            made.append(_add_input(loom, source or "standard input"))
         else:
             made.append(loom.knowledge.add_path(path, reading()))
     _embed_missing(loom, embedder)
@@ -77,6 +76,14 @@ def add(
         each.added or each.changed or each.unchanged for each in made
     ):
         raise SystemExit(1)
+
+
+def _add_input(loom: Loom, source: str) -> AddedDocuments:
+    data = sys.stdin.buffer.read(MAX_TEXT_BYTES + 1)
+    check_size(len(data))
+    text, notes = decode_text(data)
+    told = tuple(f"{source}: {note}" for note in notes)
+    return AddedDocuments(added=(loom.knowledge.add(text, source),), notes=told)
 
 
 def _set_embedder(loom: Loom, name: str) -> None:

@@ -1,5 +1,6 @@
 """The documents of a project as a knowledge base: kept in its store, found by words and meaning."""
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -222,6 +223,32 @@ class StoredKnowledgeBase:
         self._is_stopped = True
         if self._background is not None:
             self._background.join(MAX_STOP_SECONDS)
+
+    # The same in threads, for asynchronous programs
+
+    async def aadd(self, text: str, source: str = "", *, kind: Kind | None = None) -> DocumentRow:
+        """The same as `add`; this task waits, not the event loop."""
+        return await asyncio.to_thread(self.add, text, source, kind=kind)
+
+    async def aadd_path(
+        self, path: "str | os.PathLike[str]", progress: Progress | None = None
+    ) -> AddedDocuments:
+        """The same as `add_path`; this task waits, not the event loop."""
+        return await asyncio.to_thread(self.add_path, path, progress)
+
+    async def aquery(
+        self, text: str, limit: int = MAX_ITEMS, *, exact: bool = False
+    ) -> list[KnowledgeItem]:
+        """The same as `query`; this task waits, not the event loop."""
+        return await asyncio.to_thread(self.query, text, limit, exact=exact)
+
+    async def alist_all(self) -> list[DocumentRow]:
+        """The same as `list_all`; this task waits, not the event loop."""
+        return await asyncio.to_thread(self.list_all)
+
+    async def aremove(self, name: "str | os.PathLike[str]") -> int:
+        """The same as `remove`; this task waits, not the event loop."""
+        return await asyncio.to_thread(self.remove, name)
 
     # Adding files
 

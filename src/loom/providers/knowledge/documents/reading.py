@@ -139,7 +139,7 @@ def read_bytes(path: Path, kind: Kind | None = None) -> bytes:
             if not stat.S_ISREG(seen.st_mode):
                 what = "a folder" if stat.S_ISDIR(seen.st_mode) else "not a file"
                 raise DocumentError(f"it is {what}")
-            _check_size(seen.st_size, limit)
+            check_size(seen.st_size, limit)
             data = bytearray()
             while len(data) <= limit and (piece := os.read(handle, limit + 1 - len(data))):
                 data += piece
@@ -148,11 +148,12 @@ def read_bytes(path: Path, kind: Kind | None = None) -> bytes:
     except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
         why = getattr(error, "strerror", None) or error
         raise DocumentError(f"it cannot be read: {why}") from None
-    _check_size(len(data), limit)
+    check_size(len(data), limit)
     return bytes(data)
 
 
-def _check_size(size: int, limit: int) -> None:
+def check_size(size: int, limit: int = MAX_TEXT_BYTES) -> None:
+    """Refuse a file or a text that is too large."""
     if size > limit:
         raise DocumentTooLarge(
             f"it has {size / 2**20:,.1f} MiB, and the limit for a file of its kind is "
