@@ -40,6 +40,10 @@ TABLES = (
     "states",
     "snapshots",
     "store",
+    "bases",
+    "documents",
+    "chunks",
+    "document_chunks",
 )
 
 
@@ -90,6 +94,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tree.bookmark(first.id, "here")
         tree.link(first.id, remark.id, "see")
         loom.act(tree.id, 'Well.\n→ stash "a" "text"\n→ memory', agent="ann")
+        text = "# Scarf\nUse wool.\n\n## Colour\nBlue yarn is best.\n"
+        loom.knowledge.add(text, source="guide", kind="markdown")
+        loom.knowledge.add("Blue yarn is rare.", source="note")
     return path
 
 
@@ -116,6 +123,11 @@ def drive(path: Path) -> Iterator[Exception]:
             lambda: loom.agents(),
             lambda: loom.preferences,
             lambda: loom.recognise([{"role": "user", "content": "Fix the loom."}]),
+            lambda: loom.knowledge.list_all(),
+            lambda: loom.knowledge.query("which blue yarn is best?"),
+            lambda: asyncio.run(loom.new().prepare("Which blue yarn is best?", knowledge=True)),
+            lambda: loom.knowledge.add("# Scarf\nUse silk.\n", source="guide", kind="markdown"),
+            lambda: loom.knowledge.remove("guide"),
         ]
         for name in ids(path, "trees"):
             doors += tree_doors(loom, name)
@@ -182,7 +194,7 @@ def tree_doors(loom: Loom, name: str) -> list[Callable[[], object]]:
         lambda: loom.export_tree(name),
         lambda: loom.store.trees.twigs(loom.tree(name).stored.row.key),
         lambda: loom.store.trees.counts(loom.tree(name).stored.row.key),
-        lambda: loom.store.trees.search(loom.tree(name).stored.row.key, ["yarn"], 5),
+        lambda: loom.act(name, "Well.\n→ search yarn", agent="ann"),
         lambda: loom.tree(name).position(),
         lambda: loom.act(name, "Well.\n→ memory\n→ list", agent="ann"),
     ]

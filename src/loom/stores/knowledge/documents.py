@@ -10,12 +10,18 @@ from typing import TypeVar
 from loom.budget.counting import gate_counter
 from loom.conversation.canonical import to_json
 from loom.conversation.words import split_terms
-from loom.stores.knowledge.index import ChunkIndex, PlaceCache, read_chunks, searched_text
+from loom.stores.knowledge.index import (
+    ChunkIndex,
+    PlaceCache,
+    read_chunks,
+    read_headings,
+    searched_text,
+)
 from loom.stores.knowledge.rows import DocumentRow, NewChunk, NewDocument, StoredChunk
 from loom.stores.search.segments import SPLITTER_VERSION
 from loom.stores.sessions import Scope
 from loom.stores.sql.database import Database, Reader, Writer
-from loom.stores.sql.stored import decode_stored, read_each, read_rows
+from loom.stores.sql.stored import read_each, read_rows, read_stored
 
 _PAGE_ROWS = 500
 _T = TypeVar("_T")
@@ -101,10 +107,7 @@ class Documents:
         with self._database.read() as reader:
             base = _find_base(reader, scope)
             rows = reader.all(_WITHOUT_VECTOR, base, embedder, limit) if base else []
-        return [
-            (key, searched_text(decode_stored(headings, tuple[str, ...]), text))
-            for key, headings, text in rows
-        ]
+        return [(key, searched_text(read_headings(headings), text)) for key, headings, text in rows]
 
     def count_without_vector(self, scope: Scope, embedder: str) -> int:
         """How many chunks an embedder has made no vector of."""
@@ -220,7 +223,9 @@ def _find_document(reader: Reader, base: int, path: str) -> DocumentRow | None:
 
 def _read_document(row: tuple[object, ...]) -> DocumentRow:
     values = dict(zip(DocumentRow.__struct_fields__, row, strict=True))
-    values["notes"] = decode_stored(values["notes"], tuple[str, ...])
+    values["notes"] = read_stored(
+        values["notes"], tuple[str, ...], f"document {values['source']!r}"
+    )
     return DocumentRow(**values)  # type: ignore[arg-type]
 
 
@@ -334,7 +339,7 @@ def _count(writer: Writer, base: int, chunks: int, terms: int) -> None:
 
 
 def _join_headings(headings: str, text: str) -> str:
-    return searched_text(decode_stored(headings, tuple[str, ...]), text)
+    return searched_text(read_headings(headings), text)
 
 
 def _pages(things: Iterable[_T]) -> Iterator[list[_T]]:

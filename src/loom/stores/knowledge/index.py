@@ -14,7 +14,7 @@ from loom.recall.embedder import Vector
 from loom.recall.index import Document, Size
 from loom.stores.knowledge.rows import StoredChunk
 from loom.stores.sql.database import Reader
-from loom.stores.sql.stored import decode_stored
+from loom.stores.sql.stored import read_stored
 
 ROLE = "document"
 MAX_CACHED_CHUNKS = 50_000  # of a base whose places are held in memory
@@ -22,6 +22,12 @@ MAX_CACHED_BASES = 8
 SCANNED_SHARE = 4  # where more than one of so many chunks are asked for, all are looked through
 MAX_COMPARED_VECTORS = 5000  # the newest of a base, that a question is compared with
 _SCORE_DIGITS = 6
+_ADVICE = "loom doctor says which; remove that document, and add it again"
+
+
+def read_headings(data: str) -> tuple[str, ...]:
+    """The headings of a chunk, from its row."""
+    return read_stored(data, tuple[str, ...], "a chunk of a document", _ADVICE)
 
 
 def searched_text(headings: Sequence[str], text: str) -> str:
@@ -123,10 +129,7 @@ class ChunkIndex:
 
     def texts(self, keys: Sequence[int]) -> Mapping[int, str]:
         rows = self._reader.all(_TEXTS, self._base, str(list(keys)))
-        return {
-            key: searched_text(decode_stored(headings, tuple[str, ...]), text)
-            for key, headings, text in rows
-        }
+        return {key: searched_text(read_headings(headings), text) for key, headings, text in rows}
 
     def authors(self) -> Sequence[str]:
         return ()
@@ -170,7 +173,7 @@ def read_chunks(reader: Reader, base: int, keys: Sequence[int]) -> dict[int, Sto
     found: dict[int, StoredChunk] = {}
     for key, headings, text, *rest in reader.all(_CHUNKS, base, str(list(keys))):
         if key not in found:
-            held = decode_stored(headings, tuple[str, ...])
+            held = read_headings(headings)
             found[key] = StoredChunk(key, text, held, *rest)
     return found
 

@@ -6,13 +6,14 @@ is; its index is made again.
 
 from collections.abc import Iterator
 
+from loom.conversation.canonical import to_json
 from loom.errors import TranscriptError
 from loom.stores.knowledge.documents import digest_of, find_document, put_document
 from loom.stores.knowledge.rows import NewChunk, NewDocument
 from loom.stores.sessions import Scope
 from loom.stores.sql.database import Reader, Row, Writer
 from loom.stores.sql.stored import UNREADABLE, decode_stored, is_garbled, read_paged, read_rows
-from loom.stores.transfer.lines import REFUSED, ChunkEntry, DocumentLine
+from loom.stores.transfer.lines import REFUSED, ChunkEntry, DocumentLine, read_line
 from loom.stores.transfer.salvage import LeftOut
 
 
@@ -31,9 +32,12 @@ def export_documents(
         try:
             if is_garbled(row):
                 raise ValueError("a text is not UTF-8")
-            yield _line(reader, row, everywhere)
-        except (*REFUSED, *UNREADABLE):
+            line = _line(reader, row, everywhere)
+            read_line(0, to_json(line))  # as an import reads it
+        except (*REFUSED, *UNREADABLE, TranscriptError):
             left_out.add(f"document {row[3]!s:.200}")
+        else:
+            yield line
 
 
 def _documents(reader: Reader, scope: Scope, everywhere: bool) -> Iterator[Row]:
