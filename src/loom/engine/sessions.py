@@ -539,6 +539,7 @@ class Session:
         """
         gone, kept = self._store.sessions.purge(self.row, self._workspace.now())
         self._workspace.caches.clear()
+        self._store.forget()
         remains = what_remains(self._store, self.row, self._workspace.snapshots)
         left_alone = self._store.snapshots.unproven(self.row)
         if not remains:

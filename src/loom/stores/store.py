@@ -56,5 +56,10 @@ class Store:
 
         return SearchIndex(self.database)
 
+    def forget(self) -> None:
+        """Let go of what of the index is in memory: names of speakers are among it."""
+        if "search" in self.__dict__:
+            self.search.forget()
+
     def close(self) -> None:
         self.database.close()
