@@ -127,12 +127,21 @@ def test_a_damaged_table_is_an_error_that_names_it(tmp_path: Path, content: byte
         StaticEmbedder(damaged)
 
 
-def test_choosing_loads_no_numpy_before_it_must() -> None:
-    code = (
-        "import sys; import loom.providers.embedders as e; e.choose_embedder('none'); "
-        "print('numpy' in sys.modules)"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import loom.providers.embedders as e; e.choose_embedder('none')",
+        "import loom; s = loom.Loom.open(':memory:').new(); "
+        "s.append({'role': 'user', 'content': 'Hello'}); s.prepare()",
+    ],
+    ids=["choosing none", "a session without a search"],
+)
+def test_numpy_is_not_loaded_before_it_must(code: str) -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print('numpy' in sys.modules)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "False"
+    assert printed.stdout.strip() == "False"

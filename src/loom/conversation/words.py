@@ -12,6 +12,7 @@ from unicodedata import normalize
 
 from loom.conversation.stems import stem
 
+SPLITTER_VERSION = 2  # of the rules that make terms; another one means that indexes are made again
 MAX_TERM_CHARS = 64  # of a longer run of characters without _, only the beginning is a term
 _REMEMBERED_RUNS = 100_000
 

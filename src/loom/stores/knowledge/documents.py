@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from loom.budget.counting import gate_counter
 from loom.conversation.canonical import to_json
-from loom.conversation.words import split_terms
+from loom.conversation.words import SPLITTER_VERSION, split_terms
 from loom.stores.knowledge.index import (
     ChunkIndex,
     PlaceCache,
@@ -18,7 +18,6 @@ from loom.stores.knowledge.index import (
     searched_text,
 )
 from loom.stores.knowledge.rows import DocumentRow, NewChunk, NewDocument, StoredChunk
-from loom.stores.search.segments import SPLITTER_VERSION
 from loom.stores.sessions import Scope
 from loom.stores.sql.database import Database, Reader, Writer
 from loom.stores.sql.stored import read_each, read_rows, read_stored

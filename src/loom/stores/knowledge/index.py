@@ -5,16 +5,18 @@ key. A session is a document, and its places are those of its chunks.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 from msgspec import Struct
 
 from loom.conversation.canonical import to_json
-from loom.recall.embedder import Vector
 from loom.recall.index import Document, Size
 from loom.stores.knowledge.rows import StoredChunk
 from loom.stores.sql.database import Reader
 from loom.stores.sql.stored import read_stored
+
+if TYPE_CHECKING:
+    from loom.recall.embedder import Vector
 
 ROLE = "document"
 MAX_CACHED_CHUNKS = 50_000  # of a base whose places are held in memory
@@ -134,12 +136,16 @@ class ChunkIndex:
     def authors(self) -> Sequence[str]:
         return ()
 
-    def vectors(self, keys: Sequence[int], embedder: str) -> Mapping[int, Vector]:
+    def vectors(self, keys: Sequence[int], embedder: str) -> Mapping[int, "Vector"]:
+        import numpy as np
+
         rows = self._reader.all(_VECTORS, self._base, str(list(keys)), embedder)
         return {key: np.frombuffer(data, dtype="<f4") for key, data in rows}
 
-    def find_nearest(self, vector: Vector, embedder: str, limit: int) -> Sequence[int]:
+    def find_nearest(self, vector: "Vector", embedder: str, limit: int) -> Sequence[int]:
         """There is no index of vectors: the newest are compared, up to MAX_COMPARED_VECTORS."""
+        import numpy as np
+
         rows = self._reader.all(_NEWEST_VECTORS, self._base, embedder, MAX_COMPARED_VECTORS)
         rows = [row for row in rows if len(row[1]) == 4 * len(vector)]
         if not rows:

@@ -17,10 +17,9 @@ from loom.conversation.message import Message
 from loom.conversation.metadata import metadata_terms
 from loom.conversation.names import plain_name
 from loom.conversation.searchable import asks_for_echo, is_echo, searchable_text
-from loom.conversation.words import split_terms
+from loom.conversation.words import SPLITTER_VERSION, split_terms
 from loom.recall.index import MAX_TEXT_CHARS
 from loom.stores.search.segments import (
-    SPLITTER_VERSION,
     IndexedMessage,
     Segment,
     encode_segment,

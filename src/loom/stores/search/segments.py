@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from loom.conversation.message import ROLES
 from loom.stores.sql.stored import damage_error
 
-SPLITTER_VERSION = 2  # of the rules that make terms of a message; another one means a new index
 MAX_SEGMENT_DOCUMENTS = 32_768
 MAX_COUNT = 255  # of one term in one message
 _MAX_UINT = 2**32 - 1
