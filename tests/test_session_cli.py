@@ -728,7 +728,7 @@ def test_what_a_stored_cover_says_is_shown(store: Path) -> None:
     shown = run("explain", "--session", name, "--window", 2000, "--reserve", 200, "--show")
     assert "no instructions:" in " ".join(shown.replace("│", "").split())
     for quote in cover["quotes"]:
-        assert f"│ [{quote['place']}] {quote['speaker']}" in shown
+        assert f"│ {quote['place']} {quote['speaker']}" in shown
 
 
 def test_places_are_those_on_the_path_however_little_was_read() -> None:

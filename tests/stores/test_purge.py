@@ -187,7 +187,8 @@ def test_what_was_read_beside_a_path_is_purged_from_views_and_texts(loom: Loom, 
     reader = tree.session("")
     context = asyncio.run(reader.prepare(window=700, reserve_output=100))
     assert "heddle" in str(context.openai())
-    assert [handle for handle in context.archive.handles if "heddle" in reader.recall(handle)]
+    handles = [handle for item in context.report.items for handle in item.handles]
+    assert any("heddle" in reader.recall(handle) for handle in handles)
     ann.purge()
     assert "heddle" not in words(loom)
     assert "heddle" not in str(

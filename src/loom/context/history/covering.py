@@ -59,7 +59,10 @@ MAX_WORDS_ONCE = 0.6  # of a cover for a call that is its own, what users' words
 WORDS_BEYOND = 0.5  # of users' words, what such a cover takes beyond its share
 # what lines of a new cover may take in any window: a stretch that no cover tells of is forgotten
 MIN_LINES_TOKENS = MIN_COVER_TOKENS + _FRAME
-LINES_AT_FIRST = 0.8  # of what lines may take, what they take in the first cover of a long history
+# of what lines may take later, what they take in the first cover of a long history, and how much
+# of the room is then full: most of it is told of once, and there are no requests to continue
+LINES_AT_FIRST = 1.25
+FULL_AT_FIRST = 0.82
 LINES_AFTER_MERGE = 0.33  # of what lines may take, what they take when covers become one
 
 
@@ -155,10 +158,11 @@ def _plan_covers(
     spoken = _count_words(fitting, Span(0, newest), before)
     if spoken > most:
         spoken = most = int(most * WORDS_AFTER_MERGE)
-    share = LINES_AFTER_MERGE
+    merged = int(line_room * LINES_AFTER_MERGE)
     if is_first_of_much:
-        share = LINES_AT_FIRST
-    return _Covers(before, (), max(lines, int(line_room * share)), spoken, most, 0, once=False)
+        left = int(room * FULL_AT_FIRST) - spoken - verbatim_tokens(fitting)
+        merged = min(int(line_room * LINES_AT_FIRST), left)
+    return _Covers(before, (), max(lines, merged), spoken, most, 0, once=False)
 
 
 def _count_words(fitting: Fitting, span: Span, before: Sequence[Piece]) -> int:
