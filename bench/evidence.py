@@ -10,7 +10,7 @@ Questions that cannot be answered are dropped. `recency` is the newest lines tha
 best by BM25 on stems. Each result is counted again here, and the bench ends with an error if one is
 over its budget, or holds a line twice.
 
-`--embedder` adds Loom with an embedder: `module:factory`, called without arguments. `--each` prints
+`--embedder` adds Loom with an embedder (`static`, `minilm`, an address). `--each` prints
 each conversation, `--kinds` each kind of question. `--others` measures the same engine on other
 shared data, to see that nothing is tuned to this set: answers of different people to the same
 message, and messages of an agent's session by half of a line.
@@ -25,7 +25,6 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from msgspec import Struct
 import loom
 from loom.budget.tokenizers import tokenizer
 from loom.conversation.words import split_terms
+from loom.providers.embedders.choice import choose_embedder
 from loom.recall.choosing import Room
 from loom.recall.corpus import Corpus, CorpusEntry
 from loom.recall.embedder import Embedder
@@ -225,9 +225,10 @@ def print_tally(name: str, tally: Tally, groups: Sequence[str]) -> None:
 
 
 def load_embedder(name: str) -> Embedder:
-    module, _, factory = name.partition(":")
-    made: Embedder = getattr(import_module(module), factory)()
-    return made
+    embedder = choose_embedder(name)
+    if embedder is None:
+        sys.exit(f"{name!r} is no embedder")
+    return embedder
 
 
 def measure_evidence(path: Path, embedders: Sequence[str], each: bool, kinds: bool) -> None:
@@ -337,7 +338,7 @@ def measure_others(embedders: Sequence[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--embedder", action="append", default=[], metavar="MODULE:FACTORY")
+    parser.add_argument("--embedder", action="append", default=[], metavar="NAME")
     parser.add_argument("--each", action="store_true")
     parser.add_argument("--kinds", action="store_true")
     parser.add_argument("--others", action="store_true")

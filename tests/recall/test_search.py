@@ -86,6 +86,20 @@ def test_the_time_in_a_question_brings_messages_of_that_time_forward() -> None:
     )
 
 
+def test_each_part_of_a_question_has_room() -> None:
+    parser = [("Ann", f"the parser reads tokens, take {number}") for number in range(30)]
+    corpus = talk([*parser, ("Bob", "the server listens on port 8080")])
+    query = "How does the parser read tokens, and which port does the server listen on?"
+    assert 30 in lines_of(search(corpus, SearchRequest(query, Room(tokens=60))))
+
+
+def test_each_speaker_that_is_named_has_room() -> None:
+    said = [("Ann", f"I like the sea and its waves, say {number}") for number in range(30)]
+    corpus = talk([*said, ("Bob", "waves frighten me")])
+    query = "What do Ann and Bob think of the sea and its waves?"
+    assert 30 in lines_of(search(corpus, SearchRequest(query, Room(tokens=60))))
+
+
 def test_what_is_near_what_matches_comes_with_it() -> None:
     asked = SearchRequest("Which colours did Ann take for the sunrise?", Room(tokens=32))
     found = lines_of(search(talk(LINES), asked))

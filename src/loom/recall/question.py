@@ -15,6 +15,9 @@ _PHRASE = re.compile(r'"([^"]+)"|“([^”]+)”')
 _CAPITAL_RUN = re.compile(r"\w+")
 # A path, a version, an address, a number with its unit: runs that punctuation holds together.
 _NAME = re.compile(r"[\w~#@]*\w(?:[./:@#+~_\\-]+\w+)+|[#@~]\w+|\w*\d\w*")
+_JOINT = re.compile(r"[,;?]|\b(?:and|or|but|as well as)\b", re.IGNORECASE)
+MIN_PART_TERMS = 2  # of a part of a question that is a question by itself
+MAX_PARTS = 4
 _FUNCTION_WORDS = frozenset(
     split_terms(
         """a about all also am an and any are as at be been being both but by can could did do does
@@ -31,7 +34,7 @@ class Question(Struct, frozen=True):
 
     `words` are the terms that are looked for, each with the word as it was written. `phrases` must
     occur as they are; `names` count for more where they do. `speakers` are authors of the scope
-    that the question names.
+    that the question names. `parts` are the terms of questions that it is made of, if several.
     """
 
     text: str
@@ -40,6 +43,7 @@ class Question(Struct, frozen=True):
     names: tuple[re.Pattern[str], ...]
     speakers: frozenset[str]
     times: tuple[TimeSpan, ...]
+    parts: tuple[tuple[str, ...], ...] = ()
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -67,13 +71,15 @@ def read_question(query: object, authors: Iterable[str] = (), now: int | None = 
         )
     speakers = _find_speakers(query, authors)
     times = tuple(find_times(query, now))
+    asked = _drop_common(words, speakers)
     return Question(
         query,
-        _drop_common(words, speakers),
+        asked,
         phrases,
         tuple(re.compile(_name_pattern(name)) for name in _find_names(query, times)),
         speakers,
         times,
+        _find_parts(query, asked),
     )
 
 
@@ -116,6 +122,16 @@ def _names_one_of(word: str, authors: Iterable[str]) -> bool:
         if len(low) >= MIN_NICKNAME_CHARS and names and names[0].startswith(low):
             return True
     return False
+
+
+def _find_parts(query: str, words: dict[str, str]) -> tuple[tuple[str, ...], ...]:
+    """The terms of each clause that says enough to be a question; nothing if there is only one."""
+    parts: list[tuple[str, ...]] = []
+    for clause in _JOINT.split(query):
+        terms = tuple(dict.fromkeys(term for term in split_terms(clause) if term in words))
+        if len(terms) >= MIN_PART_TERMS:
+            parts.append(terms)
+    return tuple(parts[:MAX_PARTS]) if len(parts) > 1 else ()
 
 
 def _find_names(query: str, times: Iterable[TimeSpan]) -> list[str]:

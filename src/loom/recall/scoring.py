@@ -6,12 +6,16 @@ question once has 1.
 | part | what it is |
 |---|---|
 | own | BM25 of the terms; a term's weight is the square of its rarity, a share of all weights |
+| alone | the square of the weights of its terms: a document that has all needs no others |
 | near | what the documents around it say and mean, falling with each place |
 | together | the best that it or those around it say of each term: two may answer a question |
 | speaker | it was said by someone whom the question names |
 | time | it was created when the question says, or a little before or after |
 | meaning | how much nearer in meaning it is than the others, by the embedder |
 | fullness | longer documents say more, up to a limit |
+
+A question may be made of several, and may name several speakers. Each of these parts has room: its
+best documents come right after the best of all.
 
 The weights were chosen on conversations other than those that they were measured on, and are round
 numbers: between half and twice of each the results hardly change.
@@ -32,16 +36,19 @@ from loom.recall.times import DAY_MS, TimeSpan
 SATURATION, LENGTH = 1.2, 0.75
 PLACE_DECAY = 0.8  # what is left of what a document says, one place further
 MAX_DISTANCE = 12  # places within which documents help each other
-NEAR_WEIGHT, TOGETHER_WEIGHT = 0.4, 0.5
+ALONE_WEIGHT, NEAR_WEIGHT, TOGETHER_WEIGHT = 1.0, 0.4, 0.5
 SPEAKER_WEIGHT = 0.4
 TIME_WEIGHT, HALF_TIME_DAYS = 0.6, 7
 MEANING_WEIGHT, MEANING_SCALE = 0.7, 6.0  # the scale is in standard deviations
 NEAR_MEANING_SHARE = 0.5  # of what a document means that counts for those around it
-FULLNESS_WEIGHT = 0.3
+FULLNESS_WEIGHT = 0.2
+PART_ROOM = 2  # documents that each part of a question has room for
+PART_GAP = 0.001  # the best of all comes before the best of a part
 ECHO_WEIGHT = 0.1  # what is left of the score of a document that only repeats others
 ROUNDED_DIGITS = 4
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 
 class ScoredDocument(Struct, frozen=True):
@@ -103,22 +110,26 @@ def score_documents(
     documents = sorted(documents, key=lambda each: (each.session, each.place, each.key))
     lengths = np.array([each.length for each in documents], dtype=np.float64)
     said = _measure_terms(documents, worth, lengths)
-    weights = np.array(worth.weights)
-    own = weights @ said
     meaning = _measure_meaning(documents, similarities)
     time = _measure_times(documents, question.times)
-    speakers = np.array([each.author in question.speakers for each in documents])
-    heard = own + NEAR_MEANING_SHARE * MEANING_WEIGHT * meaning
-    near, together = _spread(documents, heard, said)
-    score = (
-        own
-        + NEAR_WEIGHT * near
-        + TOGETHER_WEIGHT * (weights @ together)
-        + SPEAKER_WEIGHT * speakers
+    around = _Surroundings(documents)
+    weights = np.array(worth.weights)
+    own = weights @ said
+    other = (
+        SPEAKER_WEIGHT * np.array([each.author in question.speakers for each in documents])
         + TIME_WEIGHT * time
         + MEANING_WEIGHT * meaning
         + FULLNESS_WEIGHT * (lengths / (lengths + worth.usual_length))
     )
+    meant = NEAR_MEANING_SHARE * MEANING_WEIGHT * meaning
+    score = around.measure(weights, said, meant) + other
+    best = _find_best_by_speaker(documents, question, score)
+    for part in question.parts:
+        if (shares := _shares_of_part(worth, part)) is not None:
+            best.append(_best(around.measure(shares, said, meant) + other))
+    if best:
+        places = np.concatenate(best)
+        score[places] = np.maximum(score[places], score.max() - PART_GAP)
     score = score * np.where([each.echo for each in documents], ECHO_WEIGHT, 1.0)
     rows = zip(
         documents,
@@ -144,22 +155,69 @@ def _measure_terms(documents: Sequence[Document], worth: TermWeights, lengths: F
     return said
 
 
-def _spread(documents: Sequence[Document], value: Floats, said: Floats) -> tuple[Floats, Floats]:
-    """The values of the documents around each in sum, and the best that any of them says of each
-    term. Documents are in the order of their sessions and places.
-    """
-    near, together = np.zeros_like(value), said.copy()
-    numbers: dict[str, int] = {}
-    sessions = np.array([numbers.setdefault(each.session, len(numbers)) for each in documents])
-    places = np.array([each.place for each in documents])
-    for step in range(1, min(MAX_DISTANCE, len(documents) - 1) + 1):
-        gaps = np.clip(places[step:] - places[:-step], 0, 10 * MAX_DISTANCE)
-        share = np.where(sessions[step:] == sessions[:-step], PLACE_DECAY**gaps, 0.0)
-        near[step:] += share * value[:-step]
-        near[:-step] += share * value[step:]
-        np.maximum(together[:, step:], share * said[:, :-step], out=together[:, step:])
-        np.maximum(together[:, :-step], share * said[:, step:], out=together[:, :-step])
-    return near, together
+class _Surroundings:
+    """Who is around whom among documents in the order of their sessions and places."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        numbers: dict[str, int] = {}
+        sessions = np.array([numbers.setdefault(each.session, len(numbers)) for each in documents])
+        places = np.array([each.place for each in documents])
+        # what of a document is left so many documents further on, by their number
+        self._shares: list[Floats] = []
+        for step in range(1, min(MAX_DISTANCE, len(documents) - 1) + 1):
+            gaps = np.clip(places[step:] - places[:-step], 0, 10 * MAX_DISTANCE)
+            together = sessions[step:] == sessions[:-step]
+            self._shares.append(np.where(together, PLACE_DECAY**gaps, 0.0))
+
+    def measure(self, weights: Floats, said: Floats, meant: Floats) -> Floats:
+        """What documents say of terms with these weights, alone and with those around them.
+
+        `meant` is what counts of their meaning for others.
+        """
+        own = weights @ said
+        heard = own + meant
+        near, together = np.zeros_like(own), said.copy()
+        for step, share in enumerate(self._shares, 1):
+            near[step:] += share * heard[:-step]
+            near[:-step] += share * heard[step:]
+            np.maximum(together[:, step:], share * said[:, :-step], out=together[:, step:])
+            np.maximum(together[:, :-step], share * said[:, step:], out=together[:, :-step])
+        measured: Floats = (
+            own
+            + ALONE_WEIGHT * (weights @ (said > 0)) ** 2
+            + NEAR_WEIGHT * near
+            + TOGETHER_WEIGHT * (weights @ together)
+        )
+        return measured
+
+
+def _shares_of_part(worth: TermWeights, part: Sequence[str]) -> Floats | None:
+    """The weights of the terms of a part, together 1; None if nothing says any of them."""
+    weights = np.array(
+        [weight if term in part else 0.0 for weight, term in worth.pairs], dtype=np.float64
+    )
+    total = float(weights.sum())
+    if total <= 0:
+        return None
+    shares: Floats = weights / total
+    return shares
+
+
+def _find_best_by_speaker(
+    documents: Sequence[Document], question: Question, score: Floats
+) -> list[Numbers]:
+    """The best documents of each speaker, if a question names several."""
+    if len(question.speakers) < 2:
+        return []
+    by = {name: np.array([each.author == name for each in documents]) for name in question.speakers}
+    return [_best(np.where(are_theirs, score, -np.inf)) for are_theirs in by.values()]
+
+
+def _best(score: Floats) -> Numbers:
+    """The places of the few highest scores, the first of equals first."""
+    places: Numbers = np.argsort(-np.round(score, ROUNDED_DIGITS), kind="stable")[:PART_ROOM]
+    chosen: Numbers = places[np.isfinite(score[places])]
+    return chosen
 
 
 def _measure_times(documents: Sequence[Document], times: Sequence[TimeSpan]) -> Floats:

@@ -34,7 +34,7 @@ MAX_NEAREST = 128  # documents found by an index of vectors
 MAX_EXPANDED = 128  # best candidates whose surroundings are candidates too
 EXPANDED_PLACES = 4
 MAX_CHECKED = 256  # best documents whose texts are read for exact names
-NAME_WEIGHT = 0.5  # of each name that is written exactly so
+NAME_WEIGHT = 1.0  # of each name that is written exactly so
 
 
 class SearchRequest(Struct, frozen=True):
