@@ -129,6 +129,7 @@ class StoreIndex:
     ) -> None:
         self._reader, self._scope, self._embedder = reader, scope, embedder
         self._owners = _list_owners(scope.paths)
+        self._sessions = [path.session for path in scope.paths]
         tail = sorted(scope.tail, key=lambda each: (each.message.created, each.message.seq))
         self._tail_paths = [each.path for each in tail]
         self._tail_trees = [each.message.tree for each in tail]
@@ -210,12 +211,13 @@ class StoreIndex:
                 places.append((part, newest))
         if not keys:
             return []
-        for (part, ordinals), own in zip(places, keys, strict=True):
-            pairs = zip(own.tolist(), ordinals.tolist(), strict=True)
-            self._found.update((key, (part, ordinal)) for key, ordinal in pairs)
         every = np.concatenate(keys)
         order = np.lexsort((every, np.concatenate(stamps)))[::-1][:limit]
         chosen: list[int] = every[order].tolist()
+        owners = np.repeat(np.arange(len(places)), [len(own) for own in keys])[order].tolist()
+        ordinals = np.concatenate([own for _, own in places])[order]
+        for key, owner, ordinal in zip(chosen, owners, ordinals.tolist(), strict=True):
+            self._found[key] = (places[owner][0], ordinal)
         return chosen
 
     def read(self, keys: Sequence[int], terms: Sequence[str]) -> Sequence[Document]:
@@ -230,7 +232,6 @@ class StoreIndex:
         self, part: _Part, ordinals: Numbers, terms: Sequence[str]
     ) -> Iterator[Document]:
         segment = part.segment
-        sessions = [path.session for path in self._scope.paths]
         counts = _count_each(part, ordinals, terms)
         columns = zip(
             segment.seqs[ordinals].tolist(),
@@ -246,7 +247,7 @@ class StoreIndex:
             created, length, tokens = others
             yield Document(
                 key,
-                sessions[path],
+                self._sessions[path],
                 depth,
                 role,
                 segment.names[author],
