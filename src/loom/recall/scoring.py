@@ -36,7 +36,7 @@ from loom.recall.times import DAY_MS, TimeSpan
 SATURATION, LENGTH = 1.2, 0.75
 PLACE_DECAY = 0.8  # what is left of what a document says, one place further
 MAX_DISTANCE = 12  # places within which documents help each other
-ALONE_WEIGHT, NEAR_WEIGHT, TOGETHER_WEIGHT = 1.0, 0.4, 0.5
+ALONE_WEIGHT, NEAR_WEIGHT, TOGETHER_WEIGHT = 0.5, 0.4, 0.5
 SPEAKER_WEIGHT = 0.4
 TIME_WEIGHT, HALF_TIME_DAYS = 0.6, 7
 MEANING_WEIGHT, MEANING_SCALE = 0.7, 6.0  # the scale is in standard deviations
