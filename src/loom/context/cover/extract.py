@@ -44,7 +44,8 @@ MAX_HOLDERS = 2  # lines that are tried for each anchor: the newest, and the sho
 MAX_SPOKEN_LINES = 100  # lines of each voice that are tried for their words
 FIRST_VOICES: tuple[Voice, ...] = ("assistant",)
 MODEL_SHARE = 0.6  # of the tokens, for what the model said before all else
-FULL_MODEL_TOKENS = 13_000  # with fewer, that share is smaller: the work at hand comes first
+# in a smaller room for history that share is smaller, too: the work at hand comes first
+FULL_MODEL_ROOM_TOKENS = 24_000
 MODEL_POWER = 1.5
 TOKENS_PER_ANCHOR = 10  # of the budget for each anchor that is tried
 MIN_LEFT_TOKENS = 8  # tokens with which nothing more can be shown
@@ -81,13 +82,14 @@ class Focus(Struct, frozen=True):
     `after` is what stays verbatim after them: what it shows need not be quoted again, and what it
     speaks of is likely needed. So is what the `goal` names. `places` are the numbers by which
     messages are called; their own indexes if there are none. `quoted` are the messages that are
-    quoted whole in any case.
+    quoted whole in any case. `room` is what all of history may take, in tokens.
     """
 
     after: Sequence[Message] | None = None
     goal: str = ""
     places: Sequence[int] = ()
     quoted: frozenset[int] = frozenset()
+    room: int = 0
 
 
 NO_FOCUS = Focus()
@@ -384,7 +386,8 @@ def _plan_rounds(
     pool = _find_holders(index, numbers, worth.work, most)
     for spoken in index.spoken.values():
         pool.update(_newest_places(spoken, numbers.start, numbers.stop, MAX_SPOKEN_LINES))
-    share = MODEL_SHARE * min(1.0, tokens / FULL_MODEL_TOKENS) ** MODEL_POWER
+    room = focus.room or tokens
+    share = MODEL_SHARE * min(1.0, room / FULL_MODEL_ROOM_TOKENS) ** MODEL_POWER
     return [_Round(worth.coined, said, int(tokens * share)), _Round(worth.work, pool, tokens)]
 
 

@@ -416,7 +416,8 @@ def _quote_gaps(
     for n, given in sources.items():
         words |= {len(together) + index: quote for index, quote in speech[n].items()}
         together += given
-    focus = Focus(after=_messages_after(pieces, next(iter(sources))), goal=fitting.goal)
+    after = _messages_after(pieces, next(iter(sources)))
+    focus = Focus(after=after, goal=fitting.goal, room=fitting.room)
     count, indexes = fitting.counter.count_text, fitting.caches.indexes
     quotes = quote_lines(together, words, tokens, count, focus, indexes)
     gap_of = {place: n for n, given in sources.items() for place, _ in given}
