@@ -56,7 +56,6 @@ _FRAME = 20  # tokens for what leads a cover in
 # of their share, what users' words may take when covers become one because they exceed it
 WORDS_AFTER_MERGE = 0.85
 MAX_WORDS_ONCE = 0.6  # of a cover for a call that is its own, what users' words may take
-WORDS_BEYOND = 0.5  # of users' words, what such a cover takes beyond its share
 # what lines of a new cover may take in any window: a stretch that no cover tells of is forgotten
 MIN_LINES_TOKENS = MIN_COVER_TOKENS + _FRAME
 # of what lines may take later, what they take in the first cover of a long history, and how much
@@ -147,7 +146,6 @@ def _plan_covers(
     if fitting.refill == 1:  # to tell of what must go, no more than as much again should go
         tokens = min(int(room * policy.once), total - room)
         words = min(spoken - stood, most, int(tokens * MAX_WORDS_ONCE))
-        tokens = min(tokens + int(words * WORDS_BEYOND), total - room)
         return _Covers(before, standing, tokens - words, words, most - stood, stood, once=True)
     lines = max(int(room * policy.cover), MIN_LINES_TOKENS)
     line_room = int(room * policy.covers)
