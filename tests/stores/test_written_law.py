@@ -317,6 +317,9 @@ class Rig:
             "zones": told(None, {"memory": 100}),
             "include": told(()),
             "overflow": told(None),
+            "metadata": told(None, {}, {"ticket": "T-1", "tags": ["a", None, 1.5]}),
+            "knowledge": told(None, False),
+            "knowledge_seconds": told(None, 0.05),
             "project": told(None),
             "progress": told(None),
             # What only the engine gives: not wild, but as it is by default.
@@ -386,7 +389,7 @@ READS = {
             "response",
             "resume",
         ),
-        *("search", "summary", "versions", "working"),
+        *("metadata", "search", "summary", "versions", "working"),
     },
     LoomTree: {
         *(
@@ -418,7 +421,7 @@ READS = {
             "recall",
             "session",
         ),
-        *("sessions", "settle", "tree", "trees"),
+        *("index", "knowledge", "search", "sessions", "settle", "tree", "trees"),
     },
 }
 # Parts of other verbs, for the engine; and what has no values of its own: a model that answers, a

@@ -87,8 +87,11 @@ class FoundHandle(Struct, frozen=True):
 
 
 def _is_kept(reader: Reader, found: FoundHandle) -> bool:
+    """Whether a session has this handle, and for the same."""
     row = reader.first_row(_OWN, found.tree, found.handle, found.session)
-    return row is not None and row[0] is not None
+    if row is None or row[0] is None:
+        return False
+    return _is_same(reader, found.tree, found.handle, _read(row[0]), found.target)
 
 
 def names(handle: str, kept: HandleTarget, text: str | None = None) -> bool | None:
