@@ -158,7 +158,8 @@ def _plan_covers(
         spoken = most = int(most * WORDS_AFTER_MERGE)
     merged = int(line_room * LINES_AFTER_MERGE)
     if is_first_of_much:
-        left = int(room * FULL_AT_FIRST) - spoken - verbatim_tokens(fitting)
+        stays = max(verbatim_tokens(fitting), _tokens_above_floor(fitting))
+        left = int(room * FULL_AT_FIRST) - spoken - stays
         merged = min(int(line_room * LINES_AT_FIRST), left)
     return _Covers(before, (), max(lines, merged), spoken, most, 0, once=False)
 
@@ -323,7 +324,7 @@ def _tokens_above_floor(fitting: Fitting) -> int:
     before = [n for n in must_and_reminders(fitting) if n < fitting.floor]
     marker = fitting.counter.count_message(longest_marker(fitting)) + MARKER_FRAME
     kept = sum(fitting.costs[fitting.floor :]) + sum(fitting.costs[n] for n in before)
-    return kept + (len(before) + 3) * marker
+    return kept + (len(before) + 5) * marker
 
 
 def _cut_of(fitted: FittedHistory) -> int:
