@@ -22,12 +22,13 @@ from loom.conversation.searchable import searchable_text
 from loom.engine import indexer
 from loom.errors import StoreError
 from loom.recall.choosing import Room
-from loom.recall.corpus import Corpus, CorpusEntry
+from loom.recall.corpus import Corpus
 from loom.recall.hits import Hit
 from loom.recall.search import SearchRequest, search
 from loom.stores.health.doctor import examine
 from loom.stores.search import home, merging
 from tests.shared import examples
+from tests.stores.test_search_index import entries
 
 WORDS = ["walrus", "zebra", "login", "token", "clock", "parse_turn", "密码错误", "4711"]
 _numbers = count()
@@ -49,20 +50,7 @@ def said(number: int, words: Sequence[str]) -> Message:
 
 def oracle(session: Session, query: str, limit: int) -> list[tuple[int, float]]:
     """What documents in memory find: places and scores."""
-    corpus = Corpus(
-        CorpusEntry(
-            key=node.seq,
-            session=session.id,
-            place=node.depth,
-            text=searchable_text(node.message),
-            tokens=node.tokens,
-            role=node.role,
-            author=node.message.author,
-            created=node.created,
-        )
-        for node in session.path
-        if node.message is not None
-    )
+    corpus = Corpus(entries(session))
     matches = search(corpus, SearchRequest(query, Room(limit=limit), now=1))
     places = {node.seq: node.depth for node in session.path}
     return [(places[match.key], match.score) for match in matches]

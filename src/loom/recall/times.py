@@ -94,23 +94,26 @@ def _read_iso_date(match: "re.Match[str]", today: int | None) -> Days | None:
 
 def _read_month(match: "re.Match[str]", today: int | None) -> Days | None:
     month = _month_of(match["month"])
-    if match["year"]:
-        year = int(match["year"])
-    elif today is None:
+    year = _find_year(match, month, today)
+    if year is None:
         return None
-    else:
-        year = to_date(_latest(today, lambda year: to_days(year, month, 1)))[0]
     return to_days(year, month, 1), _next_month(year, month)
+
+
+def _find_year(match: "re.Match[str]", month: int, today: int | None) -> int | None:
+    """The year that is named, or the last one in which this month has begun."""
+    if match["year"]:
+        return int(match["year"])
+    if today is None:
+        return None
+    return to_date(_latest(today, lambda year: to_days(year, month, 1)))[0]
 
 
 def _read_season(match: "re.Match[str]", today: int | None) -> Days | None:
     month = _SEASONS[match["season"].lower()]
-    if match["year"]:
-        year = int(match["year"])
-    elif today is None:
+    year = _find_year(match, month, today)
+    if year is None:
         return None
-    else:
-        year = to_date(_latest(today, lambda year: to_days(year, month, 1)))[0]
     return to_days(year, month, 1), to_days(year + (month > 9), (month + 2) % 12 + 1, 1)
 
 

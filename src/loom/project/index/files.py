@@ -5,7 +5,6 @@ are no text are left out, links to folders are never followed, and what lies out
 is never read.
 """
 
-import codecs
 import os
 import re
 import stat
@@ -16,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.conversation.encodings import count_control_bytes, decode_marked
 from loom.project.index.git import git
 
 MAX_FILE_BYTES = 2**20  # bytes of a file that is read
@@ -357,25 +357,14 @@ def _bytes_of(root: str, path: str) -> bytes | None:
 
 
 def _decode_text(held: bytes) -> str | None:
-    for mark, name in _MARKS:
-        if held.startswith(mark):
-            return held[len(mark) :].decode(name, "replace")
+    marked = decode_marked(held)
+    if marked is not None:
+        return marked
     if b"\0" in held[:_PROBE_BYTES]:
         return None
     try:
         return held.decode()
     except UnicodeDecodeError:
-        odd = len(held) - len(held.translate(None, _CONTROL))
-        if odd * 200 <= len(held):
+        if count_control_bytes(held) * 200 <= len(held):
             return held.decode("latin-1")
         return None
-
-
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))

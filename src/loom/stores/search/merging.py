@@ -115,6 +115,9 @@ def _read_segments(
     return found
 
 
+_JOINED_COLUMNS = ("seqs", "created", "lengths", "tokens", "kinds")
+
+
 def _merge_columns(old: Sequence[tuple[int, Segment]]) -> tuple[Segment, dict[int, Numbers]]:
     """The columns of the merged segment, and for each old one its new ordinals; -1 for what was
     purged.
@@ -128,21 +131,18 @@ def _merge_columns(old: Sequence[tuple[int, Segment]]) -> tuple[Segment, dict[in
     ]
     spread = [spread_lines(segment) for segment in segments]
     lines = [segment.lines[each[0]] for segment, each in zip(segments, spread, strict=True)]
-    seqs = np.concatenate([segment.seqs for segment in segments])
-    created = np.concatenate([segment.created for segment in segments])
+    columns = {
+        name: np.concatenate([getattr(segment, name) for segment in segments])
+        for name in _JOINED_COLUMNS
+    }
+    columns["authors"] = np.concatenate(renamed)
+    seqs, created = columns["seqs"], columns["created"]
     order = np.lexsort((seqs, created))
     order = order[seqs[order] != 0]
     places = np.full(len(seqs), -1, dtype=np.int64)
     places[order] = np.arange(len(order))
     merged = arrange_lines(
-        {
-            "seqs": seqs[order],
-            "created": created[order],
-            "lengths": np.concatenate([segment.lengths for segment in segments])[order],
-            "tokens": np.concatenate([segment.tokens for segment in segments])[order],
-            "kinds": np.concatenate([segment.kinds for segment in segments])[order],
-            "authors": np.concatenate(renamed)[order],
-        },
+        {name: column[order] for name, column in columns.items()},
         names,
         np.concatenate(lines)[order],
         np.concatenate([each[1] for each in spread])[order],

@@ -1,6 +1,5 @@
 """Files and texts as documents: of which kind each is, within limits that errors name."""
 
-import codecs
 import os
 import re
 import stat
@@ -9,6 +8,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from loom.conversation.encodings import count_control_bytes, decode_marked
 from loom.errors import DocumentError, DocumentTooLarge
 from loom.providers.knowledge.documents.chunks import Chunk, make_chunks
 from loom.providers.knowledge.documents.code import is_code, read_code
@@ -51,14 +51,6 @@ _ENDINGS: dict[str, Kind] = {
     ".cfg": "text",
     ".xml": "text",
 }
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b"))
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u2028\u2029\ud800-\udfff]")
 _PAGE = re.compile(r"\s*(?:<!doctype html|<html[\s>])", re.IGNORECASE)
 
@@ -163,13 +155,13 @@ def check_size(size: int, limit: int = MAX_TEXT_BYTES) -> None:
 
 def decode_text(data: bytes) -> tuple[str, tuple[str, ...]]:
     """The text of a file, and a note if it is not UTF-8. Raises if it is not a text."""
-    for mark, name in _MARKS:
-        if data.startswith(mark):
-            return data[len(mark) :].decode(name, "replace"), ()
+    marked = decode_marked(data)
+    if marked is not None:
+        return marked, ()
     if name := _guess_wide(data[:_PROBE_BYTES]):
         return data.decode(name, "replace"), (f"it was read as {name.upper()}",)
     sample = data[:_PROBE_BYTES]
-    if len(sample) - len(sample.translate(None, _CONTROL)) > _MAX_CONTROL_SHARE * len(sample):
+    if count_control_bytes(sample) > _MAX_CONTROL_SHARE * len(sample):
         raise DocumentError("it is not a text: it has bytes that no text has")
     try:
         return data.decode(), ()
