@@ -25,6 +25,7 @@ FORMAT = 2
 BUSY_SECONDS = 1.0
 # The modules that an entry is made by, in the folder of the package.
 MAKERS = (
+    "conversation/encodings",
     "conversation/stems",
     "conversation/words",
     "project/index/entries",
