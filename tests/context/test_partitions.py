@@ -44,7 +44,9 @@ def test_each_zone_belongs_to_a_partition(zone: str, partition: str) -> None:
 
 def test_a_partition_holds_every_zone_that_a_policy_places() -> None:
     placed = {
-        zone for each in policies().values() for zone in (*each.system, *each.tail, *each.zones)
+        zone
+        for each in policies().values()
+        for zone in (*each.system, *each.before_request, *each.tail, *each.zones)
     }
     known = {zone for zones, _ in PARTITIONS.values() for zone in zones}
     assert placed - known == {"workspace", "runtime"}  # seed 002's own, protected like memory

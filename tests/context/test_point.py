@@ -96,7 +96,14 @@ def test_a_pinned_result_keeps_the_exchange_that_the_request_leans_on() -> None:
     assert {(item.action, item.rule) for item in pinned} == {("kept", "pin")}
 
 
-@pytest.mark.parametrize("policy", [name for name in policies() if name != "default"])
+def test_where_the_goal_is_the_request_no_older_message_is_kept_for_it() -> None:
+    said = [user("hello"), user(TASK), assistant("Shall I?"), user("yes")]
+    assert rules(*said, policy="tasks") == {3: "current request"}
+
+
+@pytest.mark.parametrize(
+    "policy", [name for name in policies() if name not in ("default", "tasks")]
+)
 def test_presets_keep_the_goal_of_their_seed(policy: str) -> None:
     said = [user("hello"), user(TASK), assistant("Shall I?"), user("yes")]
     assert rules(*said, policy=policy)[0] == "first goal"

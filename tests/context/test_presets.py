@@ -607,7 +607,7 @@ def test_values_and_dictionaries_are_woven_alike() -> None:
 
 
 def test_policies_ship_with_the_package() -> None:
-    assert list(policies()) == ["default", "partitions", "tree", "turns", "window"]
+    assert list(policies()) == ["default", "partitions", "tasks", "tree", "turns", "window"]
     assert all(
         Path(ROOT / "src/loom/context/policies" / f"{name}.toml").exists() for name in policies()
     )

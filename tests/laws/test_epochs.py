@@ -70,6 +70,12 @@ FAULTS = ["", "", "orphan", "late", "never"]  # what is wrong with a call
 
 # covers of several epochs stand
 COVERING = replace(policies()["default"], name="covering", cover=0.12, covers=0.6)
+# sections stand before the request
+PLACING = replace(
+    policies()["default"],
+    name="placing",
+    before_request={"knowledge": "system", "notes": "user", "messages": "user"},
+)
 ONE_RUNG = replace(policies()["partitions"], name="one rung", ladder={"collapse": 0.5}, renew=0.0)
 
 # ── random sessions ──────────────────────────────────────────────────────────
@@ -151,6 +157,8 @@ def own_counters() -> list[Policy]:
         replace(shipped["turns"], name="turns by window", counter="window"),
         ONE_RUNG,
         replace(shipped["tree"], name="tree by the best", counter="best"),
+        PLACING,
+        replace(shipped["partitions"], name="placing rungs", before_request=PLACING.before_request),
     ]
 
 
@@ -294,12 +302,24 @@ def assert_sections_are_counted(context: Context) -> None:
     sent, added = context.conversation, 0
     added += sum(tokens(message.text) for message in sent.system) - tokens(SYSTEM)
     tail = sent.messages[len(sent.messages) - context.tail :]
-    added += sum(tokens(message.text) + MESSAGE_TOKENS for message in tail)
+    before = sent.messages[slice(*context.sections)]
+    added += sum(tokens(message.text) + MESSAGE_TOKENS for message in (*before, *tail))
     items = [item for item in context.report.items if item.place.startswith("sections[")]
     assert added <= sum(item.after for item in items)
     for zone in {item.zone for item in items}:
         used = sum(item.after for item in items if item.zone == zone)
         assert used == context.report.zones.get(zone, {"used": 0})["used"]
+
+
+def assert_stand_before_request(context: Context) -> None:
+    """Sections that stand before the request are directly before it, whatever comes after."""
+    start, stop = context.sections
+    if start == stop:
+        return
+    messages = context.conversation.messages
+    assert messages[stop].role == "user"
+    later = messages[stop + 1 : len(messages) - context.tail]
+    assert not any(message.role == "user" and message.text.startswith("<t") for message in later)
 
 
 def assert_continues(context: Context, last: Context | None) -> None:
@@ -316,6 +336,7 @@ def judge(context: Context, case: Case, step: Step, last: Context | None) -> Non
     assert_fits(context, case)
     assert_is_whole(context)
     assert_has_pins(context, case.messages[: step.length], step.pins)
+    assert_stand_before_request(context)
     assert_continues(context, last)
     if case.ratio == 1:
         assert_sections_are_counted(context)

@@ -141,7 +141,8 @@ def test_law_3_it_keeps_the_point(case: tuple[Conversation, int, int, str]) -> N
     )
     mended = repair(given_).conversation.messages
     asked = [m for m in mended if m.role == "user"] or list(mended[:1])
-    for point in (asked[0], asked[-1]):
+    goals = [] if policies()[policy].goal == "request" else [asked[0]]
+    for point in (*goals, asked[-1]):
         start = point.text.strip()[:10]  # letters of some scripts take several tokens each
         assert any(start in m.text for m in sent.messages if m.role == point.role), (
             "goal and request are there, whole or shrunk"

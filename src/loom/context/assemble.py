@@ -100,6 +100,7 @@ class _RequestHead(Struct, frozen=True, kw_only=True):
 
     placed: PlacedSections
     tail: tuple[Message, ...]  # with the text that is not committed yet
+    request: int | None  # the index of the current request in the history
     full: tuple[Message, ...]  # the same messages at a window where no section is cut
     budget: Budget  # with zones as large as they became
     measured: Budget
@@ -110,7 +111,7 @@ class _RequestHead(Struct, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return (*self.placed.system, *self.tail)
+        return (*self.placed.system, *self.placed.before, *self.tail)
 
 
 class _Parts(Struct, frozen=True, kw_only=True):
@@ -165,6 +166,7 @@ def make_request(
         len(head.tail),
         material.options.document,
         bool(material.options.answer or material.given.max_output),
+        sections=_find_sections(parts),
     )
 
 
@@ -299,8 +301,14 @@ def _place_head(
     options, counter, conversation = material.options, limits.counter, history.conversation
     sizes = {**options.policy.zones, **options.zones}
     budget = _widen_zones(limits, options)
+    request = _find_request(material, conversation.messages)
     shelves = Shelves(
-        policy=options.policy, budget=budget, counter=counter, archive=archive, sizes=sizes
+        policy=options.policy,
+        budget=budget,
+        counter=counter,
+        archive=archive,
+        sizes=sizes,
+        has_request=request is not None,
     )
     placed = place(options.sections, conversation, shelves, given_up)
     unfed = {
@@ -319,19 +327,25 @@ def _place_head(
     head = _RequestHead(
         placed=placed,
         tail=(*ending, *placed.tail),
-        full=(*full.system, *ending, *full.tail),
+        request=request,
+        full=(*full.system, *full.before, *ending, *full.tail),
         budget=budget,
         measured=flow(budget, unfed | placed.needs),
         tools=tools,
         settings=settings,
-        tokens=sum(map(counter.count_message, (*placed.system, *ending, *placed.tail)))
-        + tools
-        + settings,
+        tokens=sum(map(counter.count_message, (*placed.messages, *ending))) + tools + settings,
         hash=_hash_head(material, placed.system, conversation.tools),
     )
     head = replace(head, tokens=head.tokens + _count_frames(material, limits, placed))
     _check_room(material, history, limits, head)
     return head
+
+
+def _find_request(material: Material, messages: Sequence[Message]) -> int | None:
+    """The index of the current request; None if there is none, as in a document."""
+    if material.options.document:
+        return None
+    return next((n for n in reversed(range(len(messages))) if messages[n].role == "user"), None)
 
 
 def _widen_zones(limits: _Limits, options: Options) -> Budget:
@@ -430,6 +444,7 @@ def _make_fitting(
         pins=history.pins,
         document=options.document,
         head_hash=head.hash,
+        before_hash=_hash_before(history, head),
         window=budget.window,
         reserved_output=budget.reserved_output,
         reserve=limits.reserve,
@@ -446,6 +461,14 @@ def _make_fitting(
         cold=options.cold,
         busy=in_flight(material.given.messages) if options.busy is None else options.busy,
     )
+
+
+def _hash_before(history: _History, head: _RequestHead) -> str:
+    """What stands before the request, and where; "" if nothing does."""
+    if head.request is None or not head.placed.before:
+        return ""
+    place = history.places.span(Span(head.request, head.request + 1)).start
+    return _hash(f"{place}\n{to_lines(head.placed.before)}")
 
 
 def _find_prices(material: Material) -> Prices | None:
@@ -480,10 +503,11 @@ def _select_history(fitting: Fitting, previous: Epoch | Renewal | None) -> Selec
 
 def _assemble(parts: _Parts) -> tuple[Conversation, list[str]]:
     """The conversation that is sent, and notes on settings that had to change."""
-    material, head, pieces = parts.material, parts.head, parts.selected.fitted.pieces
+    material, head = parts.material, parts.head
     options = material.options
-    messages = (*(message for piece in pieces for message in piece.messages), *head.tail)
+    messages = (*_join_pieces(parts), *head.tail)
     if options.document:
+        pieces = parts.selected.fitted.pieces
         messages = (_write_document(pieces, options.ending), *head.placed.tail)
     request = replace(
         parts.history.conversation,
@@ -494,6 +518,31 @@ def _assemble(parts: _Parts) -> tuple[Conversation, list[str]]:
     )
     request, changed = mend_settings(request)
     return request, [what for _, what in changed]
+
+
+def _join_pieces(parts: _Parts) -> tuple[Message, ...]:
+    """What is sent before the tail: the pieces of the history, and sections directly before the
+    request.
+    """
+    pieces = parts.selected.fitted.pieces
+    messages = [message for piece in pieces for message in piece.messages]
+    start, _ = _find_sections(parts)
+    return (*messages[:start], *parts.head.placed.before, *messages[start:])
+
+
+def _find_sections(parts: _Parts) -> tuple[int, int]:
+    """Where in the messages the sections are that stand before the request: from, to."""
+    head = parts.head
+    if head.request is None or not head.placed.before:
+        return 0, 0
+    start = 0
+    for piece in parts.selected.fitted.pieces:
+        if piece.span.stop > head.request:
+            if not piece.is_left_out:
+                start += head.request - piece.span.start
+            break
+        start += len(piece.messages)
+    return start, start + len(head.placed.before)
 
 
 def _write_document(pieces: Sequence[Piece], ending: str) -> Message:
@@ -511,6 +560,7 @@ def _continuation(parts: _Parts) -> Continuation:
     return Continuation(
         pieces=selected.fitted.pieces,
         head_hash=parts.head.hash,
+        before_hash=fitting.before_hash,
         history=fitting.history,
         pins=fitting.pins,
         archive=fitting.archive,
@@ -594,7 +644,7 @@ def _report(parts: _Parts, notes: Sequence[str]) -> Report:
     material, limits, head, selected = parts.material, parts.limits, parts.head, parts.selected
     counter, budget = limits.counter, head.budget
     items = _list_items(parts)
-    shown = [message for piece in selected.fitted.pieces for message in piece.messages]
+    shown = _join_pieces(parts)
     return Report(
         policy=material.options.policy.name,
         model=material.model or "",

@@ -32,7 +32,9 @@ HistoryRoom = Literal["rest", "zone"]
 SummaryPlace = Literal["cover", "message", "system"]
 MapForm = Literal["ranked", "seed"]
 SystemMessages = Literal["turn", "keep"]
-GoalRule = Literal["first", "task"]
+GoalRule = Literal["first", "task", "request"]
+TaskResults = Literal["keep", "omit"]
+RequestRole = Literal["user", "system"]
 CounterFunction = Callable[[str], int]
 if TYPE_CHECKING:
     _AnyStrategy = StrategyName | StrategyFunction
@@ -48,6 +50,7 @@ _RIGHT_VALUES: dict[str, tuple[str, ...]] = {
     "map": get_args(MapForm),
     "system_messages": get_args(SystemMessages),
     "goal": get_args(GoalRule),
+    "task_results": get_args(TaskResults),
 }
 _FUNCTION_FIELDS = ("strategy", "counter")  # that may be functions
 
@@ -100,7 +103,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Share of history after the covers that stays verbatim.
     verbatim: float = 0.2
     # Which message is the goal: `first` is the first message of a user; `task` is the first one
-    # that states a task, and if users turned to another task later, that one is kept, too.
+    # that states a task, and if users turned to another task later, that one is kept, too;
+    # `request` is the current request, and no older message is kept as the goal.
     goal: GoalRule = "first"
     # Whether a short request keeps what it leans on: the last request that says something by
     # itself, and the model's last words before it.
@@ -155,10 +159,16 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     system: tuple[str, ...] = ()
     # Zones in the tail, in order.
     tail: tuple[str, ...] = ()
+    # Zones directly before the current request, in order, and the role of their messages: `user` or
+    # `system`. What is there changes with the request, and an epoch begins with it.
+    before_request: dict[str, RequestRole] = {}
     # Text between two sections.
     separator: str = "\n\n"
     # Text where messages were left out; {count} and {handle} are filled in.
     marker: str = "[{count} left out here; recall {handle}]"
+    # Requests that are made from tasks: `omit` shows the tool calls of finished tasks without their
+    # results; `keep` shows both.
+    task_results: TaskResults = "keep"
 
     def __post_init__(self) -> None:
         self._check_values()

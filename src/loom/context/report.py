@@ -131,6 +131,7 @@ class Continuation(Struct, frozen=True, kw_only=True):
 
     pieces: tuple[Piece, ...]
     head_hash: str
+    before_hash: str = ""  # of the sections before the request, with its place
     history: tuple[Message, ...]
     pins: tuple[int, ...]
     archive: Archive

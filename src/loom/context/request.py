@@ -31,6 +31,8 @@ class Context(Struct, frozen=True):
     is_answer_limited: bool = False
     # Whether the reader writes commands in its text. `recall` is one of them then, not a tool.
     has_commands: bool = False
+    # From and to which index of the messages sections are that stand before the current request.
+    sections: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.report.attach(self.continuation)
@@ -58,7 +60,7 @@ class Context(Struct, frozen=True):
 
     def anthropic(self) -> dict[str, Any]:
         """The request for Anthropic messages, with cache marks."""
-        conversation = _with_marks(self.sent_conversation, self.tail)
+        conversation = _with_marks(_as_user(self.sent_conversation, self.sections), self.tail)
         if not self.is_answer_limited:
             conversation = limit_unstreamed(conversation)
         wire: dict[str, Any] = dialect("anthropic").render(conversation).wire
@@ -107,6 +109,19 @@ class Context(Struct, frozen=True):
         return without_tool(
             self.conversation, {handle for item in self.report.lines for handle in item.handles}
         )
+
+
+def _as_user(conversation: Conversation, sections: tuple[int, int]) -> Conversation:
+    """The conversation with these messages as words of the user: not every model of Anthropic takes
+    system messages between others.
+    """
+    start, stop = sections
+    if start == stop:
+        return conversation
+    messages = list(conversation.messages)
+    for n in range(start, stop):
+        messages[n] = replace(messages[n], role="user")
+    return replace(conversation, messages=tuple(messages))
 
 
 _MARK = '{"cache_control":{"type":"ephemeral"}}'

@@ -1,5 +1,5 @@
-"""Sections: pieces of context from outside the conversation, each within its zone, in the system
-text or in the tail.
+"""Sections: pieces of context from outside the conversation, each within its zone, in one of three
+places: the system text, directly before the current request, or the tail.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -54,7 +54,8 @@ def zone_names(chosen: Policy) -> frozenset[str]:
     """The zones that something is said of: by the window's division, partitions, the policy, or the
     tail.
     """
-    named = [*DEFAULTS, *TAIL, *chosen.zones, *chosen.system, *chosen.tail, "history"]
+    placed = (*chosen.system, *chosen.before_request, *chosen.tail)
+    named = [*DEFAULTS, *TAIL, *chosen.zones, *placed, "history"]
     return frozenset(named).union(*(zones for zones, _ in PARTITIONS.values()))
 
 
@@ -270,21 +271,23 @@ class Shelves(Struct, frozen=True, kw_only=True):
     counter: Counter
     archive: Archive
     sizes: Mapping[str, int]
+    has_request: bool = True  # whether there is a message of a user, before which sections may be
 
 
 class PlacedSections(Struct, frozen=True):
-    """System text with its sections, the tail, an item for each section, and what each zone
-    needs.
+    """System text with its sections, a message for each section before the request, the tail, an
+    item for each section, and what each zone needs.
     """
 
     system: tuple[Message, ...]
+    before: tuple[Message, ...]
     tail: tuple[Message, ...]
     items: list[Item]
     needs: dict[str, int]
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return (*self.system, *self.tail)
+        return (*self.system, *self.before, *self.tail)
 
 
 def place(
@@ -316,10 +319,11 @@ def place(
         if text:
             texts.setdefault(section.zone, []).append(text)
             used[section.zone] = used.get(section.zone, 0) + item.after
+    before = _take_before_request(texts, shelves)
     system, tail = _join_zones(texts, conversation, shelves.policy)
     for zone, tokens in used.items():
         needs[zone] = needs.get(zone, 0) + tokens
-    return PlacedSections(system, tail, items, needs)
+    return PlacedSections(system, before, tail, items, needs)
 
 
 def _size_zones(
@@ -376,6 +380,20 @@ def _put(
         count(text) + Section.FRAME_TOKENS,
         handles,
     ), text
+
+
+def _take_before_request(texts: dict[str, list[str]], shelves: Shelves) -> tuple[Message, ...]:
+    """The messages of the zones that are before the request. A document has no request: there they
+    stay with the others.
+    """
+    if not shelves.has_request:
+        return ()
+    return tuple(
+        Message(role, (Text(text),))
+        for zone, role in shelves.policy.before_request.items()
+        if zone not in TAIL
+        for text in texts.pop(zone, ())
+    )
 
 
 def _join_zones(

@@ -77,6 +77,7 @@ class EpochRecord(Struct, frozen=True, kw_only=True):
     number: int
     policy: str
     head_hash: str
+    before_hash: str = ""
     pieces: tuple[PieceRecord, ...]
     pins: tuple[int, ...] = ()
     given_up: tuple[int, ...] = ()

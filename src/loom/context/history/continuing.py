@@ -16,6 +16,7 @@ from loom.context.report import Piece
 from loom.conversation.turns import exchanges
 
 HEAD_CHANGED = EpochReason("head")
+BEFORE_CHANGED = EpochReason("before_request")
 
 
 def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
@@ -33,6 +34,8 @@ def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
         return EpochEnds(HEAD_CHANGED, solid)
     if not is_same:
         return EpochEnds(EpochReason("history"), solid)
+    if epoch.before_hash != fitting.before_hash:
+        return EpochEnds(BEFORE_CHANGED, epoch.seen)
     if not _stand_whole(epoch, fitting.pins):
         return EpochEnds(EpochReason("pin"), epoch.seen)
     return None

@@ -35,6 +35,7 @@ class Epoch(Struct, frozen=True, kw_only=True):
     number: int
     policy: str
     head_hash: str
+    before_hash: str = ""  # of the sections before the request, with its place
     pieces: tuple[Piece, ...]
     seen: int
     pins: tuple[int, ...] = ()
@@ -64,6 +65,7 @@ class Epoch(Struct, frozen=True, kw_only=True):
             number=report.epoch,
             policy=report.policy,
             head_hash=found.head_hash,
+            before_hash=found.before_hash,
             pieces=found.pieces,
             seen=len(found.history),
             pins=found.pins,

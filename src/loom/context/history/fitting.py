@@ -32,6 +32,7 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     pins: tuple[int, ...] = ()
     document: bool = False
     head_hash: str = ""  # of what stands ahead of the history
+    before_hash: str = ""  # of the sections before the current request, with its place
 
     # Tokens by the best counter.
     window: int = 0

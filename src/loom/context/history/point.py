@@ -65,12 +65,14 @@ def _request_and_goal(history: Sequence[Message], policy: Policy) -> dict[int, M
     if not users:
         return {0: "first goal"}
     found: dict[int, MustRule] = {users[-1]: "current request"}
-    first = current = users[0]
-    if policy.goal == "task":
-        first, current = find_goals([(n, history[n].text) for n in users])
     if policy.leaned_on:
         for place in find_leaned_on(history, users):
             add_rule(found, place, "the request leans on it")
+    if policy.goal == "request":
+        return found
+    first = current = users[0]
+    if policy.goal == "task":
+        first, current = find_goals([(n, history[n].text) for n in users])
     if current != first:
         add_rule(found, current, "current goal")
     add_rule(found, first, "first goal")

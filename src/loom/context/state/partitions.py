@@ -9,7 +9,7 @@ PARTITIONS: dict[str, tuple[tuple[str, ...], Protection]] = {
     "system": (("system_prompt", "rules", "handoff"), "never"),
     "working": (("working",), "own size"),
     "memory": (
-        ("memory", "decision_context", "repo_map", "knowledge", "recalled", "messages"),
+        ("memory", "decision_context", "repo_map", "knowledge", "recalled", "messages", "events"),
         "last",
     ),
     "skill": (("skills", "tool_definitions"), "on demand"),
