@@ -36,11 +36,13 @@ from loom.engine.answers import AnswerOutcome
 from loom.engine.loom import OpenOptions
 from loom.engine.options import PrepareOptions, TreePrepareOptions
 from loom.engine.sessions import ResumePoint
+from loom.engine.tasks import TaskEntry
 from loom.engine.trees import SayOptions, Step
 from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
 from loom.providers.knowledge import KnowledgeBase, KnowledgeItem
 from loom.recall.hits import Hit, Neighbour
+from loom.runtime import Task
 from loom.stores import (
     Aside,
     EdgeMark,
@@ -120,6 +122,8 @@ __all__ = [
     "Step",
     "StoredTree",
     "Stretch",
+    "Task",
+    "TaskEntry",
     "TreeNode",
     "TreePrepareOptions",
     "TreeRow",

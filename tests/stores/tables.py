@@ -82,5 +82,7 @@ def undo_search(writer: Writer) -> None:
     made = [sql for step in MIGRATIONS if step.number > 5 for sql in step.statements]
     for name in re.findall(r"CREATE TABLE (\w+)", "\n".join(made)):
         writer.all(f"DROP TABLE {name}")
+    for name in re.findall(r"CREATE INDEX (\w+)", "\n".join(made)):
+        writer.all(f"DROP INDEX IF EXISTS {name}")
     writer.all("DROP INDEX IF EXISTS nodes_tree")
     writer.all("UPDATE store SET version = 5")

@@ -43,6 +43,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Opaque
 from loom.conversation.tree import Flags, Link, TreeNode
 from loom.errors import CannotFit, Conflict, StoreError
+from loom.runtime import Task
 from loom.stores.health.doctor import examine
 from tests.shared import EXAMPLES, examples
 
@@ -225,6 +226,7 @@ class Rig:
         self.first = self.tree.say("root")
         self.second = self.tree.say("more")
         self.other = self.tree.say("beside", after=self.first.id)
+        self.loom.add_task(Task(action="execute", task_id="t"))
         self.buffer = self.loom.new_tree("a buffer", head=TreeHead(mode="buffer"))
         self.line = self.buffer.say("line ")
 
@@ -325,6 +327,17 @@ class Rig:
             # What only the engine gives: not wild, but as it is by default.
             "records": told(()),
             "handles": told(()),
+            **self.task_values(),
+        }
+
+    def task_values(self) -> dict[str, st.SearchStrategy[Any]]:
+        given = Task(action="execute", parameters={"content": "do it \0"}, task_id="t")
+        return {
+            "task": told(given, {"action": "node.thinking", "session_id": "s"}, {"parameters": {}}),
+            "task_id": told("t", "unknown"),
+            "status": told(None, "running", "failed"),
+            "result": told(None, {"found": ["\ud800", 1]}),
+            "error": told(None, "it broke"),
         }
 
 
@@ -365,6 +378,7 @@ WRITES = {
     },
     Loom: {
         "act",
+        "add_task",
         "import_lines",
         "import_tree",
         "keep_agent",
@@ -372,6 +386,7 @@ WRITES = {
         "new_tree",
         "prefer",
         "recognise",
+        "update_task",
     },
 }
 READS = {
@@ -422,6 +437,7 @@ READS = {
             "session",
         ),
         *("index", "knowledge", "search", "sessions", "settle", "tree", "trees"),
+        *("task", "task_at", "tasks"),
     },
 }
 # Parts of other verbs, for the engine; and what has no values of its own: a model that answers, a
@@ -486,6 +502,7 @@ def read_everything(address: str) -> None:
         assert isinstance(loom.preferences, Preferences)
         assert all(isinstance(agent, Agent) for agent in loom.agents())
         lines = list(loom.export(everywhere=True))
+        assert all(isinstance(entry.task, Task) for entry in loom.tasks(every_session=True))
         for row in [*loom.sessions(), *loom.sessions(archived=True)]:
             session = loom.session(row.id)
             session.conversation()

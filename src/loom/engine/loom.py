@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from msgspec.structs import replace
 
 from loom.conversation.agents import Agent
-from loom.conversation.checked import check_flag, checks_arguments, refuse_unknown, show_options
+from loom.conversation.checked import (
+    check_flag,
+    check_number,
+    checks_arguments,
+    refuse_unknown,
+    show_options,
+)
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Message, Tool
 from loom.conversation.names import check_name
@@ -30,6 +36,7 @@ from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
+from loom.engine.tasks import TaskEntry, add_task, find_task, find_task_at, list_tasks, update_task
 from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
@@ -38,6 +45,7 @@ from loom.errors import ChoiceError, describe
 from loom.providers.embedders import choose_embedder
 from loom.providers.knowledge import KnowledgeBase
 from loom.recall.hits import Hit
+from loom.runtime import Task, TaskStatus
 from loom.stores import (
     ImportedSession,
     ListedTree,
@@ -315,6 +323,49 @@ class Loom(Workspace):
         check_flag("all_projects", all_projects)
         self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
+    # Tasks
+
+    def add_task(self, task: Task | Mapping[str, Any]) -> TaskEntry:
+        """Add a task to the session of its label, which is made when the label is first named.
+
+        A task whose id is there already is found, and not written again. Its status, result and
+        error are written if they are newer. The session belongs to the agent of this `Loom`.
+        """
+        return add_task(self, Task.of(task))
+
+    @checks_arguments
+    def task(self, task_id: str) -> TaskEntry | None:
+        """Find a task by its id; None if there is none in scope."""
+        return find_task(self, task_id)
+
+    @checks_arguments
+    def tasks(
+        self, *, session_id: str | None = None, every_session: bool = False, limit: int = 50
+    ) -> list[TaskEntry]:
+        """List the newest tasks of a session, the newest first.
+
+        `session_id` is the label of the session. None means the unnamed session. With
+        `every_session`, tasks of all labels are listed.
+        """
+        return list_tasks(self, session_id, every_session, check_number("limit", limit))
+
+    @checks_arguments
+    def task_at(self, session: str, node: str) -> TaskEntry | None:
+        """Find the task at a node of a session, such as a hit of `search` names it."""
+        return find_task_at(self, session, node)
+
+    @checks_arguments
+    def update_task(
+        self,
+        task_id: str,
+        *,
+        status: TaskStatus | None = None,
+        result: Any = None,
+        error: str | None = None,
+    ) -> TaskEntry:
+        """Set status, result or error of a task. What is None stays as it was."""
+        return update_task(self, task_id, status, result, error)
+
     @checks_arguments
     def search(
         self,
@@ -397,6 +448,7 @@ class Loom(Workspace):
         return await asyncio.to_thread(cls.open, *args, **options)
 
     aact = async_form(act)
+    aadd_task = async_form(add_task)
     aagent = async_form(agent)
     aagents = async_form(agents)
     aexport = async_lines(export)
@@ -415,8 +467,12 @@ class Loom(Workspace):
     asearch = async_form(search)
     asession = async_form(session)
     asessions = async_form(sessions)
+    atask = async_form(task)
+    atask_at = async_form(task_at)
+    atasks = async_form(tasks)
     atree = async_form(tree)
     atrees = async_form(trees)
+    aupdate_task = async_form(update_task)
 
     async def __aenter__(self) -> "Loom":
         return self

@@ -10,6 +10,7 @@ from msgspec.structs import asdict, force_setattr, replace
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.checked import choose
+from loom.conversation.names import MAX_NAME_CHARS, plain_name
 from loom.errors import ChoiceError, describe
 from loom.runtime.checks import check_label, check_time, copy_json, read_time, refuse, write_time
 
@@ -92,6 +93,8 @@ class Task(Struct, frozen=True, kw_only=True):
         for name, each in asdict(self).items():
             if each is None or (name != "result" and each in ("", {})):
                 del made[name]
+            elif name in ("parameters", "metadata", "result"):
+                made[name] = copy_json(name, each)
         for time in ("created_at", "updated_at"):
             made[time] = write_time(made[time])
         return made
@@ -153,7 +156,7 @@ def _checked_fields(task: Task) -> dict[str, Any]:
     """The fields of a task as they are kept: copied, and in one form."""
     made: dict[str, Any] = {}
     for name in ("action", "task_id"):
-        made[name] = check_label(f"Task.{name}", getattr(task, name))
+        made[name] = _check_name(f"Task.{name}", getattr(task, name))
         if not made[name]:
             raise refuse(f"Task.{name}", "a text that is not empty", made[name])
     for name in ("source_agent", "target_agent"):
@@ -172,6 +175,15 @@ def _checked_fields(task: Task) -> dict[str, Any]:
     if task.error is not None and not isinstance(task.error, str):
         raise refuse("Task.error", "a text", task.error)
     return made
+
+
+def _check_name(place: str, given: object) -> str:
+    """A text of one line, which is shown in lists."""
+    text = check_label(place, given)
+    if plain_name(text) != text:
+        expected = f"a text of one line with at most {MAX_NAME_CHARS} characters"
+        raise refuse(place, expected, text)
+    return text
 
 
 def _copy_object(place: str, given: object) -> dict[str, Any]:

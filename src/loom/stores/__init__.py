@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from loom.stores.states import Stash as Stash
     from loom.stores.store import Store as Store
     from loom.stores.summaries import Summary as Summary
+    from loom.stores.tasks import NewTask as NewTask
+    from loom.stores.tasks import StoredTask as StoredTask
     from loom.stores.transfer.exchange import export_all as export_all
     from loom.stores.transfer.exchange import export_session as export_session
     from loom.stores.transfer.intake import ImportedSession as ImportedSession
@@ -107,6 +109,7 @@ else:
             ),
             "store": ("Store",),
             "summaries": ("Summary",),
+            "tasks": ("NewTask", "StoredTask"),
             "transfer.exchange": ("export_all", "export_session"),
             "transfer.intake": ("ImportedSession", "import_lines"),
             "transfer.lines": ("is_export",),

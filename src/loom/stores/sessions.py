@@ -221,20 +221,35 @@ class Sessions:
         if made is None:
             made = now
         with self._database.write() as writer:
-            found = writer.all(
-                # Setting it to what it is makes a tree that is there already a row like a new one.
-                """INSERT INTO trees (tenant, project, id, title, data, created)
-                    VALUES ($1, $2, $3, $4, $5, $6)
-                    ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id
-                    RETURNING key, tenant, project, id""",
-                scope.tenant,
-                scope.project,
-                check_name("tree's id", tree or new.id),
-                title,
-                to_json(about or TreeHead()),
-                made,
-            )
-            return self._insert(writer, scope, TreeRow(*found[0]), new, now)
+            row = self.make_tree(writer, scope, tree or new.id, made, title, about)
+            return self.insert(writer, scope, row, new, now)
+
+    @staticmethod
+    def make_tree(
+        writer: Writer,
+        scope: Scope,
+        identity: str,
+        now: int,
+        title: str = "",
+        about: TreeHead | None = None,
+    ) -> TreeRow:
+        """A tree of this id, or the one that is there already; others who want it wait until the
+        transaction ends.
+        """
+        found = writer.all(
+            # Setting it to what it is makes a tree that is there already a row like a new one.
+            """INSERT INTO trees (tenant, project, id, title, data, created)
+                VALUES ($1, $2, $3, $4, $5, $6)
+                ON CONFLICT (tenant, project, id) DO UPDATE SET id = excluded.id
+                RETURNING key, tenant, project, id""",
+            scope.tenant,
+            scope.project,
+            check_name("tree's id", identity),
+            title,
+            to_json(about or TreeHead()),
+            now,
+        )
+        return TreeRow(*found[0])
 
     def fork(
         self, scope: Scope, row: SessionRow, at: Node | None, identity: str, title: str, now: int
@@ -282,12 +297,13 @@ class Sessions:
             origin=row.id,
             cursor=_seq_of(at),
         )
-        return self._insert(writer, scope, row.tree, new, now)
+        return self.insert(writer, scope, row.tree, new, now)
 
     @staticmethod
-    def _insert(
+    def insert(
         writer: Writer, scope: Scope, tree: TreeRow, new: "NewSession", now: int
     ) -> SessionRow:
+        """A new session on a tree."""
         check_carried(*new.head.system, *(aside.message for aside in new.asides))
         found = writer.all(
             f"""INSERT INTO sessions (tenant, project, id, tree, agent, title, model, status,

@@ -16,6 +16,7 @@ from loom.stores.sql.migrate import migrate
 from loom.stores.sql.schema import MIGRATIONS
 from loom.stores.states import StateKinds, with_own_kinds
 from loom.stores.summaries import Summaries
+from loom.stores.tasks import Tasks
 from loom.stores.tree.growth import Growth
 from loom.stores.tree.trees import Trees
 from loom.stores.views import Views
@@ -48,6 +49,7 @@ class Store:
         self.summaries = Summaries(self.database)
         self.snapshots = WrittenSnapshots(self.database)
         self.documents = Documents(self.database)
+        self.tasks = Tasks(self.database, self.sessions)
 
     @cached_property
     def search(self) -> "SearchIndex":

@@ -207,4 +207,12 @@ generation TEXT {binary} NOT NULL,
                 PRIMARY KEY (chunk, embedder))""",
         ),
     ),
+    Migration(
+        8,
+        "tasks are found by their ids and by the labels of their sessions",
+        (
+            "CREATE INDEX nodes_generation ON nodes (generation, tree) WHERE generation <> ''",
+            "CREATE INDEX states_label ON states (name) WHERE kind = 'label'",
+        ),
+    ),
 )

@@ -6,6 +6,7 @@ A handle is made from content and place, so it is made again and compared.
 
 from collections.abc import Callable, Iterator
 from math import isclose
+from typing import Any
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import mint, texts_of
@@ -16,6 +17,7 @@ from loom.stores.sessions import Usage
 from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import UNREADABLE, decode_stored, read_rows
 from loom.stores.summaries import Summary
+from loom.stores.tasks import OUTCOME, TASK
 from loom.stores.tree import marks
 from loom.stores.tree.path import ancestor, nodes_by, to_message
 from loom.stores.view_record import ViewRecord
@@ -28,7 +30,7 @@ NOT_MADE = "it is not the handle of what it names"
 
 
 # of records that this version reads; others stay
-KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response", METADATA})
+KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response", METADATA, TASK, OUTCOME})
 
 
 # Messages and records
@@ -72,6 +74,8 @@ def check_record(kind: str, name: str, data: str, depth: int) -> None:
         decode_stored(data, str)
     elif kind == METADATA:
         read_metadata(data)
+    elif kind in (TASK, OUTCOME):
+        decode_stored(data, dict[str, Any])
     (kind + name + data).encode()  # half of a surrogate pair is held by neither database
     if "\0" in kind + name + data:
         raise ValueError("no database keeps a zero")

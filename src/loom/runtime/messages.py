@@ -1,0 +1,122 @@
+"""A task as the message that its node holds, and back.
+
+The words of a task are in the node, where a search finds them; the rest of it is in a record. What
+the node says already is not said again there.
+"""
+
+from typing import Any
+
+from loom.conversation.canonical import from_json, to_json, to_sorted_json
+from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
+from loom.runtime.task import DIRECT_MESSAGE, Task
+
+TOOL_CALL, TOOL_RESULT = "node.tool_call", "node.tool_result"
+# Who says what; everything else is said by the agent.
+_USER_ACTIONS = frozenset({"execute", DIRECT_MESSAGE})
+_OUTCOME = ("status", "result", "error", "updated_at")
+_IN_NODE = "content_in_node"
+
+
+def to_message(task: Task) -> Message:
+    """What a task says, as a message: a call of a tool, a result of one, or words."""
+    author = task.source_agent
+    if task.action == TOOL_CALL and tool_name(task):
+        call = ToolCall(call_id(task), tool_name(task), tool_arguments(task))
+        words = (Text(task.content),) if task.content else ()
+        return Message("assistant", (*words, call), author)
+    if task.action == TOOL_RESULT:
+        failed = task.parameters.get("is_error") is True or bool(task.error)
+        result = ToolResult(call_id(task), (Text(result_text(task)),), failed, name=tool_name(task))
+        return Message("tool", (result,), author)
+    role: Role = "user" if task.action in _USER_ACTIONS else "assistant"
+    return Message(role, (Text(task.content or _describe(task)),), author)
+
+
+def tool_name(task: Task) -> str:
+    """The tool that a task calls, or whose result it is."""
+    return _first_text(task, "tool_name", "name")
+
+
+def call_id(task: Task) -> str:
+    """The id by which a call and its result belong together; the task's own if it names none."""
+    return _first_text(task, "tool_call_id", "call_id") or task.task_id
+
+
+def tool_arguments(task: Task) -> str:
+    """The arguments of a call as JSON; "{}" if there are none."""
+    for name in ("arguments", "tool_args", "args"):
+        given = task.parameters.get(name)
+        if isinstance(given, str):
+            return given
+        if given is not None:
+            return to_sorted_json(given)
+    return "{}"
+
+
+def result_text(task: Task) -> str:
+    """What a tool answered, as a text."""
+    for given in (task.parameters.get("content"), task.parameters.get("result"), task.result):
+        if isinstance(given, str):
+            return given
+        if given is not None:
+            return to_sorted_json(given)
+    return task.error or ""
+
+
+def write_task(task: Task, message: Message) -> tuple[str, str]:
+    """The JSON of what a task is, and of what became of it."""
+    data = task.to_dict()
+    outcome = {name: data.pop(name) for name in _OUTCOME if name in data}
+    if task.content and task.content == _words_in(message):
+        del data["parameters"]["content"]
+        data[_IN_NODE] = True
+    return to_json(data), to_json(outcome)
+
+
+def read_task(message: Message, data: str, outcome: str) -> Task:
+    """A task from its node and its records."""
+    fields: dict[str, Any] = from_json(data)
+    if fields.pop(_IN_NODE, False):
+        fields["parameters"] = {**fields.get("parameters", {}), "content": _words_in(message)}
+    return Task.of({**fields, **(from_json(outcome) if outcome else {})})
+
+
+def newer_outcome(known: Task, given: Task) -> str:
+    """The JSON of what became of a task, if `given` says something newer than is known; else "".
+
+    An end is not undone by an older or equally old task that has not ended.
+    """
+    same = all(getattr(known, name) == getattr(given, name) for name in _OUTCOME[:3])
+    if same or given.updated_at < known.updated_at:
+        return ""
+    open_statuses = ("pending", "running")
+    has_ended = known.status not in open_statuses
+    if given.updated_at == known.updated_at and has_ended and given.status in open_statuses:
+        return ""
+    return write_outcome(given)
+
+
+def write_outcome(task: Task) -> str:
+    """The JSON of what became of a task."""
+    data = task.to_dict()
+    return to_json({name: data[name] for name in _OUTCOME if name in data})
+
+
+def _words_in(message: Message) -> str:
+    for part in message.parts:
+        inner = part.parts[0] if isinstance(part, ToolResult) and part.parts else part
+        if isinstance(inner, Text):
+            return inner.text
+    return ""
+
+
+def _first_text(task: Task, *names: str) -> str:
+    found = (task.parameters.get(name) for name in names)
+    return next((each for each in found if isinstance(each, str) and each), "")
+
+
+def _describe(task: Task) -> str:
+    """A task without content: its action, and its parameters as JSON."""
+    if task.parameters:
+        return f"{task.action}: {to_sorted_json(task.parameters)}"
+    return task.action
