@@ -34,6 +34,7 @@ from loom.dialects.repair import Change, RepairedConversation, SeenHistories
 from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, WireRule
 from loom.engine.answers import AnswerOutcome
 from loom.engine.loom import OpenOptions
+from loom.engine.memory import ProjectMemory, RememberOptions, SessionMemory
 from loom.engine.options import PrepareOptions, TreePrepareOptions
 from loom.engine.sessions import ResumePoint
 from loom.engine.tasks import TaskEntry
@@ -51,6 +52,7 @@ from loom.stores import (
     ListedTree,
     Mark,
     Marks,
+    Note,
     Origin,
     Result,
     SessionRow,
@@ -97,6 +99,7 @@ __all__ = [
     "Mark",
     "Marks",
     "Neighbour",
+    "Note",
     "Opaque",
     "OpenOptions",
     "Origin",
@@ -105,7 +108,9 @@ __all__ = [
     "Piece",
     "Places",
     "PrepareOptions",
+    "ProjectMemory",
     "Quote",
+    "RememberOptions",
     "RenderedRequest",
     "RepairedConversation",
     "RequestOptions",
@@ -115,6 +120,7 @@ __all__ = [
     "Run",
     "SayOptions",
     "SeenHistories",
+    "SessionMemory",
     "SessionRow",
     "ShownFile",
     "Span",

@@ -13,16 +13,18 @@ import pytest
 
 from loom import Conflict, Event, Loom, LoomTree, Session, StoreError
 from loom.providers.scripted import ScriptedModel
+from loom.types import ProjectMemory, SessionMemory
 
 # What does no work of the store: names, listening, what has verbs of its own, and what is awaited
 # already.
 NO_WORK = {
     *("start", "listen", "emit", "id", "title", "head", "cursor", "open", "close", "knowledge"),
+    "memory",
 }
 WINDOW = {"window": 4000, "reserve_output": 500, "model": "gpt-4o"}
 
 
-@pytest.mark.parametrize("kind", [Loom, Session, LoomTree])
+@pytest.mark.parametrize("kind", [Loom, Session, LoomTree, ProjectMemory, SessionMemory])
 def test_every_synchronous_verb_has_a_form_that_is_awaited(kind: type) -> None:
     for name, member in inspect.getmembers(kind):
         if (

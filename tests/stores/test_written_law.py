@@ -45,6 +45,7 @@ from loom.conversation.tree import Flags, Link, TreeNode
 from loom.errors import CannotFit, Conflict, StoreError
 from loom.runtime import Task
 from loom.stores.health.doctor import examine
+from loom.types import SessionMemory
 from tests.shared import EXAMPLES, examples
 
 # Wild values
@@ -229,9 +230,15 @@ class Rig:
         self.loom.add_task(Task(action="execute", task_id="t"))
         self.buffer = self.loom.new_tree("a buffer", head=TreeHead(mode="buffer"))
         self.line = self.buffer.say("line ")
+        self.note = self.session.memory.remember("the answer is 42", kind="fact")
 
     def on(self, cls: type) -> Any:
-        return {Session: self.session, LoomTree: self.tree, Loom: self.loom}[cls]
+        return {
+            Session: self.session,
+            LoomTree: self.tree,
+            Loom: self.loom,
+            SessionMemory: self.session.memory,
+        }[cls]
 
     def values(self, cls: type, verb: str) -> dict[str, st.SearchStrategy[Any]]:
         """Right values by the name of a parameter."""
@@ -324,6 +331,8 @@ class Rig:
             "knowledge_seconds": told(None, 0.05),
             "project": told(None),
             "progress": told(None),
+            **(self.memory_values() if cls is SessionMemory else {}),
+            "notes": flags,
             # What only the engine gives: not wild, but as it is by default.
             "records": told(()),
             "handles": told(()),
@@ -340,8 +349,25 @@ class Rig:
             "error": told(None, "it broke"),
         }
 
+    def memory_values(self) -> dict[str, st.SearchStrategy[Any]]:
+        """Right values for what is remembered."""
+        times = told(None, 0, 1_700_000_000_000, "2026-01-31", "2026-01-31T10:00+02:00")
+        return {
+            "about": told("", "home", "日本"),
+            "always": st.booleans(),
+            "by": told("user", "model"),
+            "kind": told("note", "fact"),
+            "name": told(self.note.id, self.note.id[:5], self.nodes[0].id),
+            "scope": told("session", "project", "agent"),
+            "sources": told((), [self.nodes[0].id]),
+            "supersedes": told("", self.note.id),
+            "valid_from": times,
+            "valid_until": times,
+        }
+
 
 WRITES = {
+    SessionMemory: {"forget", "purge", "remember"},
     Session: {
         *(
             "absorb",
@@ -390,6 +416,7 @@ WRITES = {
     },
 }
 READS = {
+    SessionMemory: {"across", "note", "notes"},
     Session: {
         *(
             "conversation",
@@ -404,7 +431,7 @@ READS = {
             "response",
             "resume",
         ),
-        *("metadata", "search", "summary", "versions", "working"),
+        *("memory", "metadata", "search", "summary", "versions", "working"),
     },
     LoomTree: {
         *(
@@ -438,11 +465,13 @@ READS = {
         ),
         *("index", "knowledge", "search", "sessions", "settle", "tree", "trees"),
         *("task", "task_at", "tasks"),
+        *("index", "knowledge", "memory", "search", "sessions", "settle", "tree", "trees"),
     },
 }
 # Parts of other verbs, for the engine; and what has no values of its own: a model that answers, a
 # listener.
 INSIDE = {
+    SessionMemory: {"run_off_loop"},
     Session: {"take", "emit", "run_off_loop", "summarize"},
     LoomTree: {"run_off_loop"},
     Loom: {"start", "listen", "emit", "run_off_loop"},
@@ -480,7 +509,7 @@ def draw_call(
 
 # An agent that comes to a tree gets a session there, and that is all that a verb may leave behind
 # which is then refused.
-TABLES = ("nodes", "records", "settings", "trees")
+TABLES = ("nodes", "notes", "records", "settings", "trees")
 COUNTED = len(TABLES)
 
 
@@ -514,6 +543,7 @@ def read_everything(address: str) -> None:
                 session.draft_text,
             ) is not None
             list(session.export())
+            session.memory.notes(history=True)
             if session.cursor is not None or session.draft_text:
                 prepare(session, preview=True)
         for listed in loom.trees():

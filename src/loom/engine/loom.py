@@ -31,6 +31,7 @@ from loom.engine.answers import AnswerOutcome
 from loom.engine.commands import carry_out
 from loom.engine.indexer import Indexer
 from loom.engine.inputs import parse_head, parse_messages
+from loom.engine.memory import ProjectMemory
 from loom.engine.search import check_search, search_project
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
@@ -365,6 +366,11 @@ class Loom(Workspace):
     ) -> TaskEntry:
         """Set status, result or error of a task. What is None stays as it was."""
         return update_task(self, task_id, status, result, error)
+
+    @property
+    def memory(self) -> ProjectMemory:
+        """What the project remembers. A session has a memory of its own: `Session.memory`."""
+        return ProjectMemory(self)
 
     @checks_arguments
     def search(

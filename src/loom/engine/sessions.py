@@ -59,6 +59,7 @@ from loom.engine.answers import (
 from loom.engine.aware import addendum, headers_from
 from loom.engine.inputs import Given, parse_head, parse_with_metadata, title_of
 from loom.engine.knowledge import find_question, learn_cited, make_evidence
+from loom.engine.memory import SessionMemory
 from loom.engine.options import (
     DEFAULT_POLICY,
     PrepareOptions,
@@ -530,14 +531,16 @@ class Session:
         made._keep_states(*self._state.copied_policy_values())
         return made.emit("created", origin=self.id)
 
-    def purge(self) -> tuple[int, int]:
+    def purge(self, *, notes: bool = False) -> tuple[int, int]:
         """Delete for good what only this session contains.
 
-        Returns how many messages were deleted, and how many were not because other sessions share
-        them. If copies of the words are still on disk, `Unfinished` names them. Call it again until
-        nothing is left.
+        With `notes`, also notes for other sessions that were remembered in this one, or come from
+        what is deleted. Returns how many messages were deleted, and how many were not because other
+        sessions share them. If copies of the words are still on disk, `Unfinished` names them. Call
+        it again until nothing is left.
         """
-        gone, kept = self._store.sessions.purge(self.row, self._workspace.now())
+        check_flag("notes", notes)
+        gone, kept = self._store.sessions.purge(self.row, self._workspace.now(), notes)
         self._workspace.caches.clear()
         self._store.forget()
         remains = what_remains(self._store, self.row, self._workspace.snapshots)
@@ -1120,7 +1123,12 @@ class Session:
         options = self._options or check_options(policy=self._policy)
         return plan(self._store, self.row, self.path, options, self._style(), when)
 
-    # Search, and Loom's own tools
+    # Memory, search, and Loom's own tools
+
+    @property
+    def memory(self) -> SessionMemory:
+        """What this session remembers: its notes, and the layers of what was said."""
+        return SessionMemory(self._workspace, lambda: (self.row, self.path), self.run_off_loop)
 
     @checks_arguments
     def search(

@@ -83,6 +83,12 @@ def read_question(query: object, authors: Iterable[str] = (), now: int | None = 
     )
 
 
+def find_content_terms(text: str, limit: int) -> tuple[str, ...]:
+    """The terms of a text that say something alone, each once, at most so many."""
+    found = dict.fromkeys(term for term in split_terms(text) if term not in _FUNCTION_WORDS)
+    return tuple(found)[:limit]
+
+
 def _find_terms(query: str) -> dict[str, str]:
     words: dict[str, str] = {}
     for start, stop, term in find_term_spans(query):

@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from loom.stores.knowledge.rows import NewChunk as NewChunk
     from loom.stores.knowledge.rows import NewDocument as NewDocument
     from loom.stores.knowledge.rows import StoredChunk as StoredChunk
+    from loom.stores.memory.notes import NoteFilter as NoteFilter
+    from loom.stores.memory.notes import note_terms as note_terms
+    from loom.stores.memory.rows import MAX_NOTE_CHARS as MAX_NOTE_CHARS
+    from loom.stores.memory.rows import MAX_SOURCES as MAX_SOURCES
+    from loom.stores.memory.rows import NewNote as NewNote
+    from loom.stores.memory.rows import Note as Note
+    from loom.stores.memory.rows import NoteBody as NoteBody
+    from loom.stores.memory.rows import NoteKind as NoteKind
+    from loom.stores.memory.rows import NoteScope as NoteScope
+    from loom.stores.memory.rows import NoteSpeaker as NoteSpeaker
     from loom.stores.requests import SavedRequest as SavedRequest
     from loom.stores.search.home import SearchIndex as SearchIndex
     from loom.stores.search.index import FoundNode as FoundNode
@@ -89,6 +99,17 @@ else:
             "health.doctor": ("examine",),
             "knowledge.documents": ("Documents",),
             "knowledge.rows": ("DocumentRow", "NewChunk", "NewDocument", "StoredChunk"),
+            "memory.notes": ("NoteFilter", "note_terms"),
+            "memory.rows": (
+                "MAX_NOTE_CHARS",
+                "MAX_SOURCES",
+                "NewNote",
+                "Note",
+                "NoteBody",
+                "NoteKind",
+                "NoteScope",
+                "NoteSpeaker",
+            ),
             "requests": ("SavedRequest",),
             "search.home": ("SearchIndex",),
             "search.index": ("FoundNode", "StoreIndex"),

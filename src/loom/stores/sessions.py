@@ -2,7 +2,7 @@
 crosses it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from loom.conversation.system_messages import kind_of
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores.health.purge import held_by, take_words
+from loom.stores.memory.notes import take_notes_of
 from loom.stores.sql.database import Database, Reader, Row, Writer
 from loom.stores.sql.stored import (
     UNREADABLE,
@@ -30,7 +31,7 @@ from loom.stores.sql.stored import (
 )
 from loom.stores.tree import nodes
 from loom.stores.tree.nodes import Draft, TreeRow
-from loom.stores.tree.path import Node, Path, ancestor, is_on_path, meeting
+from loom.stores.tree.path import BY_SEQ, Node, Path, ancestor, is_on_path, meeting
 from loom.stores.tree.together import TAKES_PART, bring_along, join
 
 Status = Literal["active", "archived", "importing", "purged"]
@@ -605,9 +606,10 @@ class Sessions:
             )
             return list(map(_to_row, found)), node, count
 
-    def purge(self, row: SessionRow, now: int) -> tuple[int, int]:
+    def purge(self, row: SessionRow, now: int, notes: bool = False) -> tuple[int, int]:
         """Take away for good what only this session holds. How many messages went, and how many
-        stay because others hold them.
+        stay because others hold them. With `notes`, also notes for others that were remembered in
+        it, or come from what goes.
 
         The rows stay as tombstones: ids and places without words. What the files of the database
         still hold of the words, `shed` removes; until all is gone, `purge_ended` is not called,
@@ -640,6 +642,7 @@ class Sessions:
                 said = nodes.get(writer, tree, cursor).depth + 1
                 stay = said - len(held_by(writer, tree, [cursor], gone))
             take_words(writer, row.tree, row.key, gone, now)
+            _take_notes(writer, row, gone if notes else None)
             writer.all(
                 """UPDATE sessions SET title = '', cursor = NULL, head = $2, asides = '[]',
                     calibration = '', model = '',
@@ -725,6 +728,15 @@ _BUILT_ON = """SELECT 1 FROM sessions i JOIN nodes n ON n.tree = i.tree AND n.se
             WHERE r.tree = n.tree AND r.node = n.seq AND s.status <> 'importing')) LIMIT 1"""
 _LEFT = """SELECT n.seq, n.depth FROM nodes n JOIN sessions s ON s.key = n.session
     WHERE n.tree = $1 AND s.status = 'purged' AND n.body IS NOT NULL"""
+
+
+def _take_notes(writer: Writer, row: SessionRow, gone: Collection[int] | None) -> None:
+    """Take away the notes of a session; with nodes that went, also those that come from it."""
+    names = None
+    if gone is not None:
+        found = writer.all(f"SELECT n.id FROM {BY_SEQ}", row.tree.key, str(sorted(gone)))
+        names = [f"{row.tree.id}/{name}" for (name,) in found]
+    take_notes_of(writer, row.tree.tenant, row.tree.project, row.id, names)
 
 
 def _seq_of(node: Node | None) -> int | None:

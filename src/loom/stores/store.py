@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from loom.stores.knowledge.documents import Documents
+from loom.stores.memory.notes import StoredNotes
 from loom.stores.requests import Requests
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
@@ -50,6 +51,7 @@ class Store:
         self.snapshots = WrittenSnapshots(self.database)
         self.documents = Documents(self.database)
         self.tasks = Tasks(self.database, self.sessions)
+        self.notes = StoredNotes(self.database)
 
     @cached_property
     def search(self) -> "SearchIndex":

@@ -266,6 +266,18 @@ class Views:
             kept = self._in_scope(reader, row, path.end, handle)
             return _resolve(reader, row.tree.key, handle, kept, write=write)
 
+    def target(self, row: SessionRow, path: Path, handle: str) -> HandleTarget:
+        """What a handle stands for that this session can recall."""
+        with self._database.read() as reader:
+            return self._in_scope(reader, row, path.end, handle)
+
+    def targets_anywhere(self, scope: Scope, handle: str) -> list[tuple[str, HandleTarget]]:
+        """What a handle stands for in any session in scope, each with the id of its tree."""
+        with self._database.read() as reader:
+            found = _find_anywhere(reader, scope, handle)
+            ids = {tree: nodes.tree_name(reader, tree) for tree, _ in found}
+            return [(ids[tree], _read(data)) for tree, data in found if data is not None]
+
     def recall_shown(
         self,
         row: SessionRow,
@@ -312,15 +324,7 @@ class Views:
         makes a text of messages.
         """
         with self._database.read() as reader:
-            rows = reader.all(_ANYWHERE, scope.tenant, scope.project, handle)
-            found = {
-                (tree, data): None
-                for tree, agent, data in rows
-                if scope.agent in ("", agent)
-                or (
-                    data is not None and _is_reached(reader, tree, scope.agent, handle, _read(data))
-                )
-            }
+            found = _find_anywhere(reader, scope, handle)
             texts = {
                 tree: [_read(data) for at, data in found if at == tree and data is not None]
                 for tree, _ in found
@@ -344,6 +348,17 @@ _OTHERS = "SELECT DISTINCT data FROM handles WHERE tree = $1 AND handle = $2 AND
 _ANYWHERE = """SELECT DISTINCT h.tree, s.agent, h.data FROM trees t JOIN handles h ON h.tree = t.key
     JOIN sessions s ON s.key = h.session
     WHERE t.tenant = $1 AND t.project = $2 AND h.handle = $3"""
+
+
+def _find_anywhere(reader: Reader, scope: Scope, handle: str) -> dict[tuple[int, str | None], None]:
+    """What is kept under a handle in the sessions of a scope, by the keys of its trees."""
+    rows = reader.all(_ANYWHERE, scope.tenant, scope.project, handle)
+    return {
+        (tree, data): None
+        for tree, agent, data in rows
+        if scope.agent in ("", agent)
+        or (data is not None and _is_reached(reader, tree, scope.agent, handle, _read(data)))
+    }
 
 
 class Reach:

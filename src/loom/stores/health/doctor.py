@@ -12,6 +12,7 @@ from loom.errors import StoreError
 from loom.stores.health.checkup import COPY, CheckedTable, tables
 from loom.stores.health.checkup import Problem as Problem
 from loom.stores.health.checkup_knowledge import knowledge_tables
+from loom.stores.health.checkup_memory import memory_tables
 from loom.stores.health.checkup_search import search_tables
 from loom.stores.health.checkup_settled import settled_tables
 from loom.stores.snapshots import folder_beside
@@ -51,6 +52,7 @@ class Examination(Iterator[Problem]):
             *tables(self._database.name),
             *settled_tables(folder_beside(self._database), self._state_kinds),
             *knowledge_tables(),
+            *memory_tables(),
             *search_tables(),
         ):
             yield from self._check_table(table)

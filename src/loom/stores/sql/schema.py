@@ -215,4 +215,30 @@ generation TEXT {binary} NOT NULL,
             "CREATE INDEX states_label ON states (name) WHERE kind = 'label'",
         ),
     ),
+    Migration(
+        9,
+        "notes and facts of projects, agents and sessions",
+        (
+            # What a project of a tenant remembers: by which rules its words were split, and how
+            # often it changed.
+            """CREATE TABLE memories (
+                key {serial}, tenant TEXT {binary} NOT NULL, project TEXT {binary} NOT NULL,
+                version BIGINT NOT NULL, revision BIGINT NOT NULL, UNIQUE (tenant, project))""",
+            # `session` and `agent` say who sees a note: those of these names, or all if it is
+            # empty. `data` is null once purged.
+            """CREATE TABLE notes (
+                key {serial}, memory BIGINT NOT NULL, id TEXT {binary} NOT NULL,
+                session TEXT {binary} NOT NULL, agent TEXT {binary} NOT NULL, kind TEXT NOT NULL,
+                said_by TEXT NOT NULL, supersedes TEXT {binary} NOT NULL, always BIGINT NOT NULL,
+                forgotten BIGINT NOT NULL, valid_from BIGINT NOT NULL, valid_until BIGINT NOT NULL,
+                uses BIGINT NOT NULL, used BIGINT NOT NULL, data TEXT, created BIGINT NOT NULL,
+                updated BIGINT NOT NULL, UNIQUE (memory, id))""",
+            "CREATE INDEX notes_seen ON notes (memory, session, agent, updated)",
+            "CREATE INDEX notes_superseding ON notes (memory, supersedes)",
+            """CREATE TABLE note_terms (
+                memory BIGINT NOT NULL, term TEXT {binary} NOT NULL, note BIGINT NOT NULL,
+                PRIMARY KEY (memory, term, note)){clustered}""",
+            "CREATE INDEX note_terms_note ON note_terms (note)",
+        ),
+    ),
 )

@@ -11,7 +11,7 @@ intake.py.
 
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,6 +36,7 @@ from loom.stores.transfer.documents import export_documents, has_documents
 from loom.stores.transfer.intake import ImportedSession as ImportedSession
 from loom.stores.transfer.intake import import_lines as import_lines
 from loom.stores.transfer.lines import (
+    DOCUMENTS_VERSION,
     NOBODY,
     OLDER_VERSION,
     VERSION,
@@ -45,12 +46,14 @@ from loom.stores.transfer.lines import (
     First,
     HandleLine,
     NodeLine,
+    NoteLine,
     RecordEntry,
     SessionLine,
     SettingLine,
     TreeLine,
 )
 from loom.stores.transfer.lines import is_export as is_export
+from loom.stores.transfer.notes import export_notes, has_notes
 from loom.stores.transfer.salvage import LeftOut, Salvage, sound_setting
 from loom.stores.tree import nodes
 from loom.stores.tree.nodes import TreeRow
@@ -92,8 +95,13 @@ def export_session(
     """
     left_out = LeftOut(missed)
     with store.database.read() as reader:
-        yield to_json(First(WHAT, OLDER_VERSION))
-        yield from _count_lines((), [_SessionExport(store, reader, tree, left_out, session)], False)
+        [(tenant, project, name)] = read_rows(reader, _SCOPE, session)
+        notes = list[NoteLine]()
+        if not is_garbled((tenant, project, name)):
+            notes = list(export_notes(reader, Scope(tenant, project), False, left_out, name))
+        yield to_json(First(WHAT, VERSION if notes else OLDER_VERSION))
+        part = _SessionExport(store, reader, tree, left_out, session)
+        yield from _count_lines((), [part], False, notes)
     left_out.check()
 
 
@@ -109,18 +117,29 @@ def export_all(
     scope = Scope() if everywhere else scope
     left_out = LeftOut(missed)
     with store.database.read() as reader:
-        version = VERSION if has_documents(reader, scope, everywhere) else OLDER_VERSION
-        yield to_json(First(WHAT, version, everywhere))
+        yield to_json(First(WHAT, _find_version(reader, scope, everywhere), everywhere))
         settled = (
             line
             for line in _settings(reader, scope, everywhere, left_out)
             if sound_setting(line, left_out)
         )
-        documents = export_documents(reader, scope, everywhere, left_out)
+        kept: Iterable[DocumentLine | NoteLine] = chain(
+            export_documents(reader, scope, everywhere, left_out),
+            export_notes(reader, scope, everywhere, left_out),
+        )
         yield from _count_lines(
-            settled, _parts(store, reader, scope, everywhere, left_out), everywhere, documents
+            settled, _parts(store, reader, scope, everywhere, left_out), everywhere, kept
         )
     left_out.check()
+
+
+def _find_version(reader: Reader, scope: Scope, everywhere: bool) -> int:
+    """The oldest version of the format that has what there is to export."""
+    if has_notes(reader, scope, everywhere):
+        return VERSION
+    if has_documents(reader, scope, everywhere):
+        return DOCUMENTS_VERSION
+    return OLDER_VERSION
 
 
 def _settings(
@@ -172,7 +191,7 @@ def _count_lines(
     settings: Iterable[SettingLine],
     parts: Iterable["_TreeExport"],
     everywhere: bool,
-    documents: Iterable[DocumentLine] = (),
+    kept: Iterable[DocumentLine | NoteLine] = (),
 ) -> Iterator[str]:
     sessions = nodes = lines = 0
     for line in map(to_json, settings):
@@ -183,12 +202,13 @@ def _count_lines(
             lines += 1
             yield line
         sessions, nodes = sessions + part.sessions, nodes + part.nodes
-    for line in map(to_json, documents):
+    for line in map(to_json, kept):
         lines += 1
         yield line
     yield to_json(EndLine(sessions=sessions, nodes=nodes, lines=lines))
 
 
+_SCOPE = "SELECT tenant, project, id FROM sessions WHERE key = $1"
 _PROJECTS = """SELECT tenant, project FROM settings
     GROUP BY tenant, project ORDER BY tenant {binary}, project {binary}"""
 _SETTINGS = """SELECT kind, name, data, author, updated FROM settings

@@ -38,6 +38,7 @@ from loom.stores.transfer.lines import (
     HandleLine,
     Line,
     NodeLine,
+    NoteLine,
     SessionLine,
     SettingLine,
     TreeLine,
@@ -45,6 +46,7 @@ from loom.stores.transfer.lines import (
     read_first,
     read_line,
 )
+from loom.stores.transfer.notes import take_note
 from loom.stores.transfer.tree_intake import TreeIntake
 
 _BATCH_LINES = 1000  # in one transaction: between two of them other writers have their turn
@@ -104,6 +106,7 @@ def import_lines(
                     store.sessions.discard(tree)
                 for where, key in intake.documents if intake else ():
                     store.documents.remove(where, [key])
+                store.notes.remove(intake.notes if intake else ())
         raise
     if intake is None:
         return []
@@ -164,6 +167,8 @@ class _Intake:
         self._settled: list[Row] = []
         self.begun: set[int] = set()
         self.documents: list[tuple[Scope, int]] = []
+        self.notes: list[int] = []
+        self._fresh: dict[tuple[str, str], set[str]] = {}  # sessions that came with the file
         self.nodes = self._lines = 0
         self.told: list[ImportedSession] = []
 
@@ -178,6 +183,9 @@ class _Intake:
             elif kind is DocumentLine:
                 for number, line in numbered:
                     self._document(writer, number, line)
+            elif kind is NoteLine:
+                for number, line in numbered:
+                    self._note(writer, number, line)
             elif kind is TreeLine:
                 for number, line in numbered:
                     self._close(writer, number)
@@ -212,6 +220,15 @@ class _Intake:
         key = import_document(writer, scope, number, line)
         if key:
             self.documents.append((scope, key))
+
+    def _note(self, writer: Writer, number: int, line: NoteLine) -> None:
+        """Notes come after the trees; one that is here already stays."""
+        self._close(writer, number)
+        scope = self._scope_of(number, "note", line)
+        fresh = self._fresh.get((scope.tenant, scope.project), set[str]())
+        key = take_note(writer, scope, number, line, fresh)
+        if key:
+            self.notes.append(key)
 
     def _setting(self, number: int, line: SettingLine) -> Row:
         if self._section is not None or self.told:
@@ -248,7 +265,7 @@ class _Intake:
         return scope.tenant, scope.project
 
     def _scope_of(
-        self, number: int, what: str, line: SettingLine | TreeLine | DocumentLine
+        self, number: int, what: str, line: SettingLine | TreeLine | DocumentLine | NoteLine
     ) -> Scope:
         try:
             if bool(line.tenant and line.project) != self._first.everywhere:
@@ -281,6 +298,7 @@ class _Intake:
             seq, depth = self._section.stand(writer, coming)
             if not coming.here:
                 self._finals.append((coming.key, coming.status, seq, coming.updated))
+                self._fresh.setdefault(self._section.project, set()).add(coming.id)
             self.told.append(ImportedSession(coming.id, depth + 1, coming.new))
         self._section = None
 

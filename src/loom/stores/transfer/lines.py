@@ -2,11 +2,11 @@
 
 The first line says what the file is and the version of these rules. Then come the settings of its
 projects, and sections: a tree, its sessions, its nodes (parents before children), its handles. Then
-come the documents of its projects. The last line says how many of them there were, so that a file
-that was cut short is known. `by` names the session of the section that something belongs to; left
-out, it is the first of them. Version 1 had no settings and no states; its files are read as they
-are. Older files have views of their sessions after the handles; these are caches that nothing
-proves, and stay behind.
+come the documents of its projects, and their notes. The last line says how many of them there were,
+so that a file that was cut short is known. `by` names the session of the section that something
+belongs to; left out, it is the first of them. Version 1 had no settings and no states; its files
+are read as they are. Older files have views of their sessions after the handles; these are caches
+that nothing proves, and stay behind.
 """
 
 from typing import Annotated, Literal
@@ -18,11 +18,13 @@ from loom.budget.calibration import Calibration
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation, Message, Role
 from loom.errors import ChoiceError, TranscriptError, describe
+from loom.stores.memory.rows import NoteBody, NoteKind, NoteSpeaker
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.views import HandleTarget
 
-VERSION = 3
-OLDER_VERSION = 2  # of a file without documents, which older versions read too
+VERSION = 4
+DOCUMENTS_VERSION = 3  # of a file with documents and without notes, which older versions read too
+OLDER_VERSION = 2  # of a file without both
 WHAT = "sessions"
 NOBODY = ""  # as `by`: a session that is not in the file
 Whole = Annotated[int, Meta(ge=0, le=2**53)]  # what both databases can hold, and some sums of it
@@ -178,6 +180,28 @@ class DocumentLine(_ExportLine, frozen=True, kw_only=True, tag="document"):
     chunks: Annotated[tuple[ChunkEntry, ...], Meta(max_length=MAX_DOCUMENT_CHUNKS)] = ()
 
 
+class NoteLine(_ExportLine, frozen=True, kw_only=True, tag="note"):
+    """A note of a project, or of one of its sessions or agents; without `body` if it was purged."""
+
+    id: str
+    tenant: str = ""
+    project: str = ""
+    session: str = ""
+    agent: str = ""
+    kind: NoteKind
+    by: NoteSpeaker
+    supersedes: str = ""
+    always: bool = False
+    forgotten: bool = False
+    valid_from: Moment | None = None
+    valid_until: Moment | None = None
+    uses: Whole = 0
+    used: Moment = 0
+    body: NoteBody | None = None
+    created: Moment
+    updated: Moment
+
+
 class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
     """`lines` are those between the first and this one."""
 
@@ -189,7 +213,15 @@ class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
 # What reading a value from elsewhere may raise.
 REFUSED = (ValueError, RecursionError, msgspec.ValidationError, ChoiceError)
 Line = (
-    SettingLine | TreeLine | SessionLine | NodeLine | HandleLine | ViewLine | DocumentLine | EndLine
+    SettingLine
+    | TreeLine
+    | SessionLine
+    | NodeLine
+    | HandleLine
+    | ViewLine
+    | DocumentLine
+    | NoteLine
+    | EndLine
 )
 _decode = msgspec.json.Decoder(Line).decode
 

@@ -116,6 +116,7 @@ class TreeIntake:
     ) -> None:
         self._line, self._scope, self._now, self._count = line, scope, now, count
         self._state_kinds = state_kinds
+        self.project = (scope.tenant, scope.project)
         self._tree = TreeRow(0, scope.tenant, scope.project, line.id)
         self.coming: dict[str, ComingSession] = {}
         self.begun: set[int] = set()

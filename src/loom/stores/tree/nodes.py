@@ -64,6 +64,14 @@ def get(reader: Reader, tree: int, seq: int) -> Node:
     return to_node(row)
 
 
+def tree_name(reader: Reader, tree: int) -> str:
+    """The id of a tree."""
+    row = reader.first_row("SELECT id FROM trees WHERE key = $1", tree)
+    if row is None:
+        raise damage_error(f"tree {tree}")
+    return str(row[0])
+
+
 def get_or_none(reader: Reader, tree: int, seq: int | None) -> Node | None:
     """The node, or None if none is meant."""
     if seq is None:

@@ -1,0 +1,436 @@
+"""What is remembered: notes and facts, and the layers of what was said.
+
+A layer is a question to the record that there is: no layer has copies. Nothing of another session,
+agent, project or tenant is seen, but for what `across` is asked for: that goes through all sessions
+in scope.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
+
+from loom.conversation.checked import (
+    check_flag,
+    check_number,
+    check_text,
+    checks_arguments,
+    choose,
+    refuse_unknown,
+    show_options,
+)
+from loom.conversation.names import check_name
+from loom.conversation.repeats import normal_text
+from loom.engine.search import check_search, search_project
+from loom.engine.threads import async_form
+from loom.engine.workspace import Workspace
+from loom.errors import ChoiceError, describe, shorten
+from loom.recall.hits import Hit
+from loom.recall.importance import NOTE_HALF_LIFE_MS, note_importance, rank_value, score_note
+from loom.recall.question import find_content_terms
+from loom.stores import (
+    MAX_NOTE_CHARS,
+    MAX_SOURCES,
+    HandleTarget,
+    NewNote,
+    Note,
+    NoteBody,
+    NoteFilter,
+    NoteKind,
+    NoteScope,
+    NoteSpeaker,
+    Path,
+    SessionRow,
+    Store,
+    note_terms,
+)
+
+_T = TypeVar("_T")
+RememberScope = Literal["session", "agent", "project"]
+DEFAULT_LIMIT = 10
+MAX_ASKED_CHARS = 8000  # of a question that are read for its terms, half of them from its end
+MAX_ASKED_TERMS = 128
+_LAST_MOMENT = 253_402_300_799_999  # milliseconds: the end of the year 9999
+
+
+class RememberOptions(TypedDict, total=False):
+    """The options of `remember`."""
+
+    # A note, or a fact, which is a statement that holds (default: `note`).
+    kind: NoteKind
+    # What it is about, in a few words: a name, a topic.
+    about: str
+    # The id of a note that this one replaces. The older one can still be read as history.
+    supersedes: str
+    # When it begins and ends to hold: a `datetime` with its time zone, a date or time in ISO form
+    # (UTC), or milliseconds since 1970 (default: always).
+    valid_from: datetime | str | int | None
+    valid_until: datetime | str | int | None
+    # Where it comes from: handles, and in a session also ids of nodes.
+    sources: Sequence[str]
+    # Who says so: `user` or `model` (default: `user`).
+    by: NoteSpeaker
+    # Show it in every request, and not only where it matters (default: False).
+    always: bool
+    # Who sees it: this `session`, all sessions of this `agent`, or the whole `project` (default:
+    # the session, or the project if there is none).
+    scope: RememberScope
+
+
+class ProjectMemory:
+    """What a project remembers."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._store = workspace, workspace.store
+
+    async def run_off_loop(self, work: Callable[[], _T]) -> _T:
+        """Run work on this memory in a thread of the store."""
+        return await self._workspace.run_off_loop(work)
+
+    @property
+    def _scope(self) -> NoteScope:
+        scope = self._workspace.scope
+        return NoteScope(scope.tenant, scope.project, agent=scope.agent)
+
+    @checks_arguments
+    @show_options
+    def remember(self, text: str, **options: Unpack[RememberOptions]) -> Note:
+        """Remember a note or a fact. The same words of the same speaker are remembered once."""
+        refuse_unknown("remember", options, RememberOptions)
+        new = check_note(text, options)
+        session, agent = self._place_note(options.get("scope"))
+        sources = _check_sources(options.get("sources", ()))
+        nodes = tuple(dict.fromkeys(name for each in sources for name in self._find_nodes(each)))
+        body = NoteBody(
+            text=new.body.text,
+            about=new.body.about,
+            author=self._author,
+            origin=self._scope.session,
+            sources=sources,
+            nodes=nodes[:MAX_SOURCES],
+        )
+        return self._store.notes.put(
+            self._scope,
+            NewNote(
+                body=body,
+                kind=new.kind,
+                by=new.by,
+                session=session,
+                agent=agent,
+                supersedes=new.supersedes,
+                always=new.always,
+                valid_from=new.valid_from,
+                valid_until=new.valid_until,
+            ),
+            self._workspace.now(),
+        )
+
+    @checks_arguments
+    def forget(self, name: str) -> None:
+        """Show a note no longer, by its id or the first characters of it. It stays stored."""
+        self._store.notes.forget(self._scope, name, self._workspace.now())
+
+    @checks_arguments
+    def purge(self, name: str) -> None:
+        """Delete the words of a note for good. Its id stays."""
+        self._store.notes.purge(self._scope, name, self._workspace.now())
+        self._store.notes.shed()
+
+    @checks_arguments
+    def note(self, name: str) -> Note:
+        """Find a note by its id, or by the first characters of its id, whatever its state."""
+        return self._store.notes.find(self._scope, name, self._workspace.now())
+
+    @checks_arguments
+    def notes(
+        self,
+        query: str | None = None,
+        limit: int | None = None,
+        *,
+        kind: NoteKind | None = None,
+        about: str | None = None,
+        history: bool = False,
+    ) -> list[Note]:
+        """List the notes that hold now, the newest first; with a `query` those that say something
+        of it, the best first.
+
+        With `history`, also those that were forgotten or superseded, and those that do not hold
+        now; their `state` says which. Equal texts are listed once: what the user said, then the
+        newest.
+        """
+        _check_limit(limit)
+        wanted = NoteFilter(kind, about, history)
+        now = self._workspace.now()
+        if query is None:
+            found = self._store.notes.list_all(self._scope, wanted, now)
+            return found[:limit] if history else drop_repeats(found)[:limit]
+        ranked = rank_notes(self._store, self._scope, check_text("a query", query), wanted, now)
+        found = [note for _, note in ranked]
+        return (found if history else drop_repeats(found))[: limit or DEFAULT_LIMIT]
+
+    @checks_arguments
+    def across(
+        self,
+        query: str,
+        limit: int | None = None,
+        *,
+        tokens: int | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> list[Hit]:
+        """Search the messages of all sessions in scope, as `Loom.search` does; each text once."""
+        workspace = self._workspace
+        request = check_search(query, tokens, limit, where, workspace.now())
+        workspace.indexer.catch_up()
+        hits = search_project(self._store, workspace.scope, request, workspace.indexer.embedder)
+        return list(
+            {
+                (hit.role, normal_text(hit.message.text) or hit.node): hit for hit in reversed(hits)
+            }.values()
+        )[::-1]
+
+    # What differs in a session
+
+    @property
+    def _author(self) -> str:
+        """The name of who remembers."""
+        return self._workspace.scope.agent
+
+    def _place_note(self, scope: RememberScope | None) -> tuple[str, str]:
+        """The session and the agent that see a note."""
+        agent = self._workspace.scope.agent
+        match choose_scope(scope or "project"):
+            case "session":
+                raise ChoiceError(
+                    "no session is meant here; remember it with the memory of a session, or for "
+                    "the project"
+                )
+            case "agent":
+                return "", _check_agent(agent)
+            case _:
+                return "", ""
+
+    def _find_nodes(self, source: str) -> Iterable[str]:
+        """The nodes that a note comes from, as `TREE/ID`."""
+        found = self._store.views.targets_anywhere(self._workspace.scope, source)
+        if not found:
+            raise ChoiceError(
+                f"{shorten(source)!r} is no handle of a session in scope; `search` finds handles"
+            )
+        return [name for tree, target in found for name in name_nodes(tree, target)]
+
+    aacross = async_form(across)
+    aforget = async_form(forget)
+    anote = async_form(note)
+    anotes = async_form(notes)
+    apurge = async_form(purge)
+    aremember = async_form(remember)
+
+
+class SessionMemory(ProjectMemory):
+    """What a session remembers, and what its project remembers for it."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        standing: Callable[[], tuple[SessionRow, Path]],
+        run: Callable[[Callable[[], Any]], Any],
+    ) -> None:
+        """`standing` says where the session is. `run` runs work in its turn."""
+        super().__init__(workspace)
+        self._standing, self._run = standing, run
+
+    async def run_off_loop(self, work: Callable[[], _T]) -> _T:
+        """Run work on this memory in a thread of the store, in the turn of its session."""
+        made: _T = await self._run(work)
+        return made
+
+    @property
+    def _row(self) -> SessionRow:
+        return self._standing()[0]
+
+    @property
+    def _scope(self) -> NoteScope:
+        row = self._row
+        return NoteScope(row.tree.tenant, row.tree.project, row.id, row.agent)
+
+    @property
+    def _author(self) -> str:
+        return self._row.agent
+
+    def _place_note(self, scope: RememberScope | None) -> tuple[str, str]:
+        row = self._row
+        match choose_scope(scope or "session"):
+            case "session":
+                return row.id, ""
+            case "agent":
+                return "", _check_agent(row.agent)
+            case _:
+                return "", ""
+
+    def _find_nodes(self, source: str) -> Iterable[str]:
+        row, path = self._standing()
+        if source.startswith("~"):
+            return name_nodes(row.tree.id, self._store.views.target(row, path, source))
+        return [f"{row.tree.id}/{self._store.sessions.node(row, source).id}"]
+
+
+# What is asked for
+
+
+def check_note(text: object, options: RememberOptions) -> NewNote:
+    """A note as a caller gives it, checked; without its place and its sources."""
+    said = check_text("what is remembered", text).strip()
+    if not said:
+        raise ChoiceError("there is nothing to remember: the text is empty")
+    if len(said) > MAX_NOTE_CHARS:
+        raise ChoiceError(
+            f"a note has at most {MAX_NOTE_CHARS:,} characters, found {len(said):,}; keep a "
+            "longer text as a document of a knowledge base"
+        )
+    check_flag("always", options.get("always", False))
+    start = to_moment("valid_from", options.get("valid_from"))
+    stop = to_moment("valid_until", options.get("valid_until"))
+    if start is not None and stop is not None and stop <= start:
+        raise ChoiceError("valid_until must be later than valid_from")
+    supersedes = options.get("supersedes") or ""
+    return NewNote(
+        body=NoteBody(text=said, about=check_name("topic", options.get("about", "")).strip()),
+        kind=choose("kind", options.get("kind", "note"), ("note", "fact")),
+        by=choose("by", options.get("by", "user"), ("user", "model")),
+        supersedes=check_text("supersedes", supersedes),
+        always=options.get("always", False),
+        valid_from=start,
+        valid_until=stop,
+    )
+
+
+def to_moment(what: str, given: object) -> int | None:
+    """A time in milliseconds since 1970, from any form in which it may be given."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        given = _read_time(what, given)
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise ChoiceError(f"{what} needs a time zone: use datetime(…, tzinfo=UTC)")
+        given = int(given.timestamp() * 1000)
+    moment = check_number(what, given)
+    if moment > _LAST_MOMENT:
+        raise ChoiceError(f"{what} must be before the year 10000, found {describe(given)}")
+    return moment
+
+
+def _read_time(what: str, text: str) -> datetime:
+    """A time in ISO form; one without a time zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ChoiceError(
+            f"{what} must be a date or a time such as 2026-01-31 or 2026-01-31T12:00Z, found "
+            f"{shorten(text)!r}"
+        ) from None
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    return moment
+
+
+def choose_scope(scope: object) -> RememberScope:
+    """The scope that is meant."""
+    scopes: tuple[RememberScope, ...] = ("session", "agent", "project")
+    return choose("scope", scope, scopes)
+
+
+def _check_agent(agent: str) -> str:
+    if not agent:
+        raise ChoiceError(
+            "no agent is meant here; open the store with agent=, or remember it for the project"
+        )
+    return agent
+
+
+def _check_sources(sources: object) -> tuple[str, ...]:
+    if isinstance(sources, str) or not isinstance(sources, Iterable):
+        raise ChoiceError(f"sources must be a list of handles, found {describe(sources)}")
+    found = tuple(dict.fromkeys(check_name("source", each) for each in sources))
+    if len(found) > MAX_SOURCES:
+        raise ChoiceError(f"a note has at most {MAX_SOURCES} sources, found {len(found):,}")
+    return found
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise ChoiceError(f"the limit must be a whole number from 1, found {limit}")
+
+
+def name_nodes(tree: str, target: HandleTarget) -> list[str]:
+    """The nodes at the ends of what a handle stands for, as `TREE/ID`."""
+    names = [*(name for stretch in target.nodes for name in stretch), *target.shows]
+    return [name if "/" in name else f"{tree}/{name}" for name in dict.fromkeys(names)]
+
+
+# What is found
+
+
+def find_asked_terms(text: str) -> tuple[str, ...]:
+    """The terms of a question by which notes are looked for."""
+    half = MAX_ASKED_CHARS // 2
+    if len(text) > MAX_ASKED_CHARS:
+        text = f"{text[:half]}\n{text[-half:]}"
+    return find_content_terms(text, MAX_ASKED_TERMS)
+
+
+def rank_notes(
+    store: Store, scope: NoteScope, query: str, wanted: NoteFilter, now: int
+) -> list[tuple[float, Note]]:
+    """The notes that say something of a query, each with how much it matters, the best first."""
+    terms = find_asked_terms(query)
+    if wanted.is_history:
+        found = store.notes.list_all(scope, wanted, now)
+        asked = frozenset(terms)
+        holding: dict[str, list[int]] = {}
+        for note in found:
+            for term in asked.intersection(note_terms(note.about, note.text)):
+                holding.setdefault(term, []).append(note.key)
+        count = len(found)
+    else:
+        matches = store.notes.match(scope, terms, now)
+        holding, count = {term: list(keys) for term, keys in matches.holding.items()}, matches.notes
+        keys = {key for several in holding.values() for key in several}
+        found = [
+            note
+            for note in store.notes.read(scope, keys, now).values()
+            if wanted.kind in (None, note.kind) and wanted.about in (None, note.about)
+        ]
+    scored = [
+        (score_note(find_content_terms(f"{note.about}\n{note.text}", 1000), holding, count), note)
+        for note in found
+    ]
+    return sorted(
+        ((score, note) for score, note in scored if score > 0),
+        key=lambda each: (each[0], note_rank(each[1]), each[1].key),
+        reverse=True,
+    )
+
+
+def note_rank(note: Note) -> float:
+    """By what notes are ranked, the greater first."""
+    moment = max(note.updated, note.used)
+    return rank_value(note_importance(note.kind, note.by), moment, note.uses, NOTE_HALF_LIFE_MS)
+
+
+def drop_repeats(notes: Sequence[Note]) -> list[Note]:
+    """The notes without those whose text another has: what the user said stays, then the newest."""
+    best: dict[str, Note] = {}
+    for note in notes:
+        text = normal_text(note.text)
+        if text not in best or _outranks(note, best[text]):
+            best[text] = note
+    kept = {note.key for note in best.values()}
+    return [note for note in notes if note.key in kept]
+
+
+def _outranks(note: Note, other: Note) -> bool:
+    return (note.by == "user", note.updated, note.key) > (
+        other.by == "user",
+        other.updated,
+        other.key,
+    )

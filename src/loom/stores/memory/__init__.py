@@ -1,0 +1,1 @@
+"""What a store remembers beside what was said: notes and facts."""
