@@ -134,7 +134,14 @@ def profile(name: str) -> Profile:
 
 
 def profile_of(function: Callable[[str], int]) -> Profile:
-    """A profile that counts texts by a function, and all else as for a model that nobody knows."""
+    """A profile that counts texts by a function, and all else as for a model that nobody knows. A
+    function may say by attributes what a message and a list take beyond their texts.
+    """
+    usual = profile_for(None)
     return replace(
-        profile_for(None), name=getattr(function, "__name__", "function"), text=CountedBy(function)
+        usual,
+        name=getattr(function, "__name__", "function"),
+        text=CountedBy(function),
+        per_message=getattr(function, "per_message", usual.per_message),
+        per_list=getattr(function, "per_list", usual.per_list),
     )

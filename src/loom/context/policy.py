@@ -24,6 +24,7 @@ StrategyName = Literal[
     "recent",
     "truncate_middle",
     "rolling_window",
+    "recent_beside",
     "stop_at_limit",
     "whole_turns",
     "ladder",
@@ -65,7 +66,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Description for people.
     about: str = ""
     # How messages are chosen when not all fit: `newest`, `recent`, `truncate_middle`,
-    # `rolling_window`, `stop_at_limit`,
+    # `rolling_window`, `recent_beside`, `stop_at_limit`,
     # `whole_turns`, `ladder`, or a function of the exchanges, their tokens and the tokens that they
     # may fill.
     strategy: _AnyStrategy

@@ -14,7 +14,13 @@ class TokenCounter:
     """
 
     def __init__(self, model: str | None = None) -> None:
+        self.model = model
         self._counter = counter_for(model)
+
+    @property
+    def profile_name(self) -> str:
+        """The name of the counter, as `loom count` lists them."""
+        return self._counter.profile.name
 
     def count(self, text: str) -> int:
         """Tokens of a text."""

@@ -146,6 +146,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     "newest": Strategy(choose=_choose_all, cuts_last_unit=True),
     "recent": Strategy(choose=_choose_recent, charges="words"),
     "rolling_window": Strategy(choose=_choose_recent),
+    # the same next to all else, counted as messages
+    "recent_beside": Strategy(choose=_choose_recent, charges="messages"),
     "truncate_middle": Strategy(choose=_choose_ends, keeps_last_nodes=True, fills_from_start=True),
     "stop_at_limit": Strategy(choose=_choose_all_or_refuse, refuses_to_cut=True),
     "whole_turns": Strategy(choose=_choose_turns, takes_turns=True, charges="messages"),

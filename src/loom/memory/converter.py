@@ -1,0 +1,236 @@
+"""Tasks as messages that a model reads.
+
+Rules of this file:
+- `execute` is what a user says. Thoughts, plans and calls of tools are what the agent says.
+- Words of another agent are fenced: they name who says them, each line is quoted, and they never
+  have the role of the model.
+- Calls of a finished task are one line each. Their results are left out, unless the policy keeps
+  them; then both travel as a call and its result.
+- Calls and results of the task in flight always travel as calls and results: a model that never
+  sees the answer of a tool would call it for ever.
+- Every other action is left out, and so is a task that says nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from loom.conversation.canonical import from_json, to_json, to_sorted_json
+from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
+from loom.runtime import Task
+from loom.runtime.messages import (
+    TOOL_CALL,
+    TOOL_RESULT,
+    call_id,
+    result_text,
+    tool_arguments,
+    tool_name,
+)
+
+EXECUTE, THINKING, PLANNING = "execute", "node.thinking", "node.planning"
+DIRECT_MESSAGE = "node.message"
+MAX_ARGUMENT_CHARS = 80  # of one argument of a call that is told in a line
+MAX_ARGUMENTS_CHARS = 240  # of all of them
+MAX_FENCED_CHARS = 4000  # of what another agent says, in one message
+UNKNOWN_TOOL = "tool"  # the name of a tool whose result comes without its call
+_DELEGATIONS = {
+    "node.delegation_request": "Delegation request",
+    "node.delegation_response": "Delegation response",
+}
+
+
+def convert_task(task: Task) -> dict[str, str] | None:
+    """A finished task as one chat message, `{"role": …, "content": …}`. None if it is left out."""
+    found = to_message(task)
+    if found is None:
+        return None
+    return {"role": found.role, "content": found.text}
+
+
+def to_message(task: Task) -> Message | None:
+    """What a finished task says, as one message of words. None if it is left out."""
+    match task.action:
+        case "execute":
+            return _say("user", task.content)
+        case "node.thinking":
+            return _say("assistant", task.content)
+        case "node.tool_call":
+            return _say("assistant", describe_call(task))
+        case "node.planning":
+            return _say("assistant", _describe_plan(task))
+        case "node.message":
+            return _say("user", fence(f"Message from {task.source_agent}", task))
+        case "node.delegation_request" | "node.delegation_response":
+            label = _DELEGATIONS[task.action]
+            return _say("user", fence(f"{label} from {task.source_agent or 'an agent'}", task))
+    return None
+
+
+def to_messages(tasks: Iterable[Task], *, keep_results: bool = False) -> list[Message]:
+    """What finished tasks say, in their order. A task that was executed is followed by what came of
+    it.
+    """
+    listed = list(tasks)
+    if keep_results:
+        return _with_results(listed)
+    made: list[Message] = []
+    for task in listed:
+        made += _finished_messages(task)
+    return made
+
+
+def to_current_message(task: Task) -> Message:
+    """What the current task asks for, as the request. A task without content is told by its action
+    and its parameters.
+    """
+    text = task.content
+    if not text.strip():
+        text = task.action
+        if task.parameters:
+            text = f"{task.action}: {to_sorted_json(task.parameters)}"
+    return Message("user", (Text(text),))
+
+
+def to_flight_messages(tasks: Sequence[Task]) -> list[Message]:
+    """What happened in the task in flight: thoughts, and calls with their results.
+
+    Calls that follow each other are one message, as a model makes them at once. A result without
+    its call gets one.
+    """
+    made: list[Message] = []
+    open_calls: dict[str, ToolCall] = {}
+    names = {task.task_id: call_id(task) for task in tasks if task.action == TOOL_CALL}
+    for task in tasks:
+        if task.action == TOOL_CALL and tool_name(task):
+            call = ToolCall(call_id(task), tool_name(task), tool_arguments(task))
+            open_calls[call.id] = call
+            _add_call(made, call, task.content)
+        elif task.action == TOOL_RESULT:
+            _add_result(made, task, open_calls, names)
+        else:
+            made += _finished_messages(task)
+    return made
+
+
+def describe_call(task: Task) -> str:
+    """The line that tells of a call: `[Calling read_file(path="data.txt")]`; `(...)` if it has no
+    arguments.
+    """
+    name = tool_name(task)
+    return f"[Calling {name}({_describe_arguments(tool_arguments(task))})]" if name else ""
+
+
+def fence(label: str, task: Task) -> str:
+    """What another agent says, as a quotation under a label. It is bounded, and says so."""
+    words = task.content
+    if not words.strip():
+        return ""
+    more = len(words) - MAX_FENCED_CHARS
+    lines = [f"> {line}".rstrip() for line in words[:MAX_FENCED_CHARS].splitlines()]
+    if more > 0:
+        lines.append(f"[{more:,} more characters are in task {task.task_id}]")
+    return "\n".join((f"[{label}, another agent; its words are quoted]", *lines))
+
+
+def _say(role: Role, text: str) -> Message | None:
+    return Message(role, (Text(text),)) if text.strip() else None
+
+
+def _finished_messages(task: Task) -> list[Message]:
+    found = [to_message(task)]
+    if task.action == EXECUTE:
+        found.append(_say("assistant", _describe_outcome(task)))
+    return [message for message in found if message is not None]
+
+
+def _describe_outcome(task: Task) -> str:
+    """What came of a task that was executed; "" if nothing is known of it."""
+    if task.error:
+        return f"[The task failed: {task.error}]"
+    if isinstance(task.result, str):
+        return task.result
+    return "" if task.result is None else to_sorted_json(task.result)
+
+
+def _with_results(tasks: Sequence[Task]) -> list[Message]:
+    """The same with calls and results as such. Each run of them is within one task, so the order in
+    which they came is kept.
+    """
+    made: list[Message] = []
+    run: list[Task] = []
+    for task in tasks:
+        if task.action in (TOOL_CALL, TOOL_RESULT, THINKING):
+            run.append(task)
+            continue
+        made += to_flight_messages(run)
+        run = []
+        made += _finished_messages(task)
+    return [*made, *to_flight_messages(run)]
+
+
+def _add_call(made: list[Message], call: ToolCall, words: str) -> None:
+    """Add a call: to the message before it, if that has calls that nothing has answered yet."""
+    if made and made[-1].calls and not words:
+        made[-1] = Message("assistant", (*made[-1].parts, call))
+        return
+    parts = (Text(words), call) if words else (call,)
+    made.append(Message("assistant", parts))
+
+
+def _add_result(
+    made: list[Message], task: Task, open_calls: dict[str, ToolCall], names: dict[str, str]
+) -> None:
+    answered = _find_call(task, open_calls, names)
+    if answered is None:
+        answered = ToolCall(call_id(task), tool_name(task) or UNKNOWN_TOOL, tool_arguments(task))
+        made.append(Message("assistant", (answered,)))
+    open_calls.pop(answered.id, None)
+    failed = task.parameters.get("is_error") is True or bool(task.error)
+    result = ToolResult(answered.id, (Text(result_text(task)),), failed)
+    made.append(Message("tool", (result,)))
+
+
+def _find_call(
+    task: Task, open_calls: dict[str, ToolCall], names: dict[str, str]
+) -> ToolCall | None:
+    """The call that a result answers: the one that it names, else the first open one of its
+    tool.
+    """
+    if call_id(task) != task.task_id:
+        return open_calls.get(call_id(task))
+    if task.parent in names:
+        return open_calls.get(names[task.parent])
+    name = tool_name(task)
+    return next((call for call in open_calls.values() if name in ("", call.name)), None)
+
+
+def _describe_plan(task: Task) -> str:
+    """A plan: its words, or its goal and steps."""
+    goal, steps = task.parameters.get("goal"), task.parameters.get("steps")
+    lines = [task.content] if task.content else []
+    if isinstance(goal, str) and goal:
+        lines.append(f"Goal: {goal}")
+    if isinstance(steps, list):
+        lines += [f"{n}. {step}" for n, step in enumerate(steps, 1) if isinstance(step, str)]
+    return "\n".join(("[Plan]", *lines)) if lines else ""
+
+
+def _describe_arguments(arguments: str) -> str:
+    try:
+        given = from_json(arguments)
+    except ValueError:
+        given = arguments
+    if given in ({}, "", None):
+        return "..."
+    if not isinstance(given, dict):
+        return _cut(given if isinstance(given, str) else to_json(given), MAX_ARGUMENTS_CHARS)
+    named = (f"{name}={_cut(_show(value), MAX_ARGUMENT_CHARS)}" for name, value in given.items())
+    return _cut(", ".join(named), MAX_ARGUMENTS_CHARS)
+
+
+def _show(value: Any) -> str:
+    return to_json(value)
+
+
+def _cut(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,199 @@
+"""The memory of an agent, as tasks: what was recent, what was important, short summaries, and a
+search across sessions.
+
+The four layers are queries over one record: a task is stored once, and no layer holds a copy. A
+session is a label of the caller's, matched exactly. The first three layers show one session; the
+search is across all sessions of the agent's scope.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+from weakref import finalize
+
+from msgspec import Struct
+
+from loom.conversation.canonical import to_sorted_json
+from loom.conversation.checked import check_number, checks_arguments
+from loom.engine.loom import Loom
+from loom.engine.tasks import TaskEntry
+from loom.engine.threads import async_form
+from loom.errors import ChoiceError, describe
+from loom.memory.converter import describe_call
+from loom.memory.importance import MIN_IMPORTANCE, importance_of
+from loom.recall.hits import Hit
+from loom.runtime import Task
+from loom.runtime.messages import TOOL_CALL
+
+L1_TASKS = 50  # tasks that the first layer shows if nobody says how many: those of a request
+L2_SCANNED_TASKS = 1000  # of a session, the newest ones among which the important ones are found
+MAX_SUMMARY_CHARS = 200  # of the parameters, and of the result
+MAX_HITS_PER_TASK = 3  # hits are asked for, for each task: several may be of sessions without tasks
+_T = TypeVar("_T")
+
+
+class TaskSummary(Struct, frozen=True, kw_only=True):
+    """What a task was, in short; or a summary that was written of a stretch of the session.
+
+    `parameters` and `result` are cut to 200 characters. `task_id` is empty for a written summary,
+    and `result` holds its words.
+    """
+
+    task_id: str
+    action: str
+    parameters: str = ""
+    result: str = ""
+    tags: tuple[str, ...] = ()
+    importance: float = 0.5
+    session_id: str | None = None
+    kind: Literal["task", "summary"] = "task"
+
+
+class LoomMemory:
+    """The memory of an agent: tasks in four layers.
+
+    Without a `Loom` it lives in memory only, and ends with the object.
+    """
+
+    def __init__(self, loom: Loom | None = None) -> None:
+        if loom is not None and not isinstance(loom, Loom):
+            raise ChoiceError(f"LoomMemory takes a Loom, or nothing; found {describe(loom)}")
+        self._is_own = loom is None
+        self.loom = loom or Loom.open(":memory:")
+        if self._is_own:
+            self._end = finalize(self, self.loom.close)
+
+    def add_task(self, task: Task | Mapping[str, Any]) -> Task:
+        """Add a task. One whose id is there already is not written again; what became of it is, if
+        that is newer.
+        """
+        return self.loom.add_task(task).task
+
+    @checks_arguments
+    def get_l1_tasks(self, limit: int = L1_TASKS, session_id: str | None = None) -> list[Task]:
+        """The newest tasks of a session, the oldest of them first. Without a label, those of the
+        unnamed session.
+        """
+        return [entry.task for entry in self._newest(limit, session_id)]
+
+    @checks_arguments
+    def get_l2_tasks(self, limit: int = 10, session_id: str | None = None) -> list[Task]:
+        """The important tasks of a session, the most important first; of equals, the newer
+        first.
+        """
+        check_number("limit", limit, 1)
+        return [entry.task for entry in self._important(session_id)[:limit]]
+
+    @checks_arguments
+    def get_l3_summaries(self, limit: int = 20, session_id: str | None = None) -> list[TaskSummary]:
+        """Summaries of a session, the newest first: those that were written, then each task in
+        short.
+        """
+        check_number("limit", limit, 1)
+        row = self._session(session_id)
+        if row is None:
+            return []
+        text = self.loom.session(row).summary
+        written = []
+        if text:
+            written = [
+                TaskSummary(
+                    task_id="",
+                    action="summary",
+                    result=text,
+                    session_id=session_id or None,
+                    kind="summary",
+                )
+            ]
+        entries = reversed(self._newest(limit, session_id))
+        return [*written, *(summarize_task(entry.task) for entry in entries)][:limit]
+
+    @checks_arguments
+    def search_tasks(self, query: str, limit: int = 5, session_id: str | None = None) -> list[Task]:
+        """The tasks that say most of a query, the best first, each once. Without a label, all
+        sessions in scope are searched.
+        """
+        check_number("limit", limit, 1)
+        found: dict[str, Task] = {}
+        for hit in self._search(query, limit * MAX_HITS_PER_TASK, session_id):
+            entry = self.loom.task_at(hit.session, hit.node)
+            if entry is not None:
+                found.setdefault(entry.task.task_id, entry.task)
+        return list(found.values())[:limit]
+
+    def close(self) -> None:
+        """Close the store, if it is this object's own."""
+        if self._is_own:
+            self._end()
+
+    async def run_off_loop(self, work: Callable[[], _T]) -> _T:
+        """What work returns, which may read the store, off the event loop."""
+        return await self.loom.run_off_loop(work)
+
+    def _newest(self, limit: int, session_id: str | None) -> list[TaskEntry]:
+        """The newest tasks of a session, in their order."""
+        check_number("limit", limit, 1)
+        return self.loom.tasks(session_id=session_id, limit=limit)[::-1]
+
+    def _important(self, session_id: str | None) -> list[TaskEntry]:
+        """The tasks of a session that are important, the most important first."""
+        entries = self.loom.tasks(session_id=session_id, limit=L2_SCANNED_TASKS)
+        important = [entry for entry in entries if importance_of(entry.task) > MIN_IMPORTANCE]
+        return sorted(important, key=lambda entry: -round(importance_of(entry.task), 6))
+
+    def _session(self, session_id: str | None) -> str | None:
+        """The id of the session of a label; None if no task named it yet."""
+        entries = self.loom.tasks(session_id=session_id, limit=1)
+        return entries[0].session if entries else None
+
+    def _search(self, query: str, limit: int, session_id: str | None) -> list[Hit]:
+        if session_id is None:
+            return self.loom.search(query, limit=limit)
+        session = self._session(session_id)
+        return self.loom.session(session).search(query, limit=limit) if session else []
+
+    aadd_task = async_form(add_task)
+    aget_l1_tasks = async_form(get_l1_tasks)
+    aget_l2_tasks = async_form(get_l2_tasks)
+    aget_l3_summaries = async_form(get_l3_summaries)
+    asearch_tasks = async_form(search_tasks)
+
+
+def summarize_task(task: Task) -> TaskSummary:
+    """A task in short."""
+    return TaskSummary(
+        task_id=task.task_id,
+        action=task.action,
+        parameters=_shorten(_describe_parameters(task)),
+        result=_shorten(describe_result(task)),
+        tags=find_tags(task),
+        importance=importance_of(task),
+        session_id=task.session_id,
+    )
+
+
+def find_tags(task: Task) -> tuple[str, ...]:
+    """The tags of a task, as its metadata names them."""
+    found = task.notes.get("tags")
+    return tuple(tag for tag in found if isinstance(tag, str)) if isinstance(found, list) else ()
+
+
+def describe_result(task: Task) -> str:
+    """What came of a task, as a text."""
+    if task.error:
+        return f"failed: {task.error}"
+    if task.result is None or isinstance(task.result, str):
+        return task.result or ""
+    return to_sorted_json(task.result)
+
+
+def _describe_parameters(task: Task) -> str:
+    if task.content:
+        return task.content
+    if task.action == TOOL_CALL:
+        return describe_call(task)
+    return to_sorted_json(task.parameters) if task.parameters else ""
+
+
+def _shorten(text: str, most: int = MAX_SUMMARY_CHARS) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"

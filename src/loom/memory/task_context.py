@@ -1,0 +1,368 @@
+"""Seed 004's door to requests: from a task, and what its agent knows, the messages for a model.
+
+Rules of this file:
+- The order is system prompt, L1, knowledge, events of others, direct messages, current task, and
+  what happened in the task so far.
+- The given counter chooses. The request fits `max_tokens` by it, and by the best counter that Loom
+  has.
+- Knowledge is asked with the words of the task, once for each task.
+- The same task with nothing changed is the same request, and nothing is counted again.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.counting import Counter, gate_counter, seed_counter
+from loom.context import Context, Policy, Section, find_policy, weave
+from loom.conversation.checked import check_number, check_text, refuse_unknown, show_options
+from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.errors import CannotFit, ChoiceError, describe
+from loom.memory.converter import (
+    convert_task,
+    to_current_message,
+    to_flight_messages,
+    to_message,
+    to_messages,
+)
+from loom.memory.event_ranking import event_words
+from loom.memory.own_counter import CountsMessages, MessageCount, check_counter, policy_counter
+from loom.memory.shares import SourceTokens, share_room
+from loom.memory.sources import (
+    Collected,
+    ContextSource,
+    EventBusContextSource,
+    MemoryContextSource,
+    merge_collected,
+)
+from loom.providers.knowledge import (
+    DEFAULT_SECONDS,
+    MAX_ITEMS,
+    Findings,
+    KnowledgeBase,
+    ask_bases,
+    check_bases,
+    to_sections,
+)
+from loom.runtime import Task
+
+__all__ = [
+    "Collected",
+    "ContextSource",
+    "EventBusContextSource",
+    "MemoryContextSource",
+    "TaskContextManager",
+    "convert_task",
+]
+
+DEFAULT_MAX_TOKENS = 4000
+MAX_REMEMBERED_TASKS = 64  # whose last request, and whose knowledge, a manager remembers
+MAX_ATTEMPTS = 12  # to fit by a counter of which nothing is known
+SMALLER = 0.98  # of what a counter allows, where the last attempt was too large
+NO_ROOM = "there is no room for what is remembered: the request has the task alone"
+# Zones of a window that a task does not have: they would take room from those that it has.
+EMPTY_ZONES = {"decision_context": 0, "repo_map": 0, "tool_definitions": 0}
+
+
+class TaskContextOptions(TypedDict, total=False):
+    """The further options of `TaskContextManager`."""
+
+    # Name of the model. It decides the tokenizer of the last check (default: that of the counter).
+    model: str | None
+    # Name of a policy, or a `Policy` (default: `tasks`).
+    policy: str | Policy
+    # How many items of knowledge a request shows (default: 3).
+    knowledge_limit: int
+    # Seconds that all knowledge bases have together (default: 0.1).
+    knowledge_seconds: float
+
+
+class _Asked(Struct, frozen=True):
+    """All that a request of a task is made from."""
+
+    task: Task
+    collected: Collected
+    findings: Findings
+    tools: tuple[Tool | Mapping[str, Any], ...]
+
+
+class _Made(Struct, frozen=True):
+    asked: _Asked
+    context: Context
+
+
+class _Draft(Struct, frozen=True, kw_only=True):
+    """A request before it is woven: messages from tasks, and sections by zone."""
+
+    important: tuple[tuple[Task, tuple[Message, ...]], ...]  # the most important first
+    recent: tuple[Message, ...]
+    current: Message
+    flight: tuple[Message, ...]
+    sections: Mapping[str, tuple[Section, ...]]
+
+
+class TaskContextManager:
+    """Builds the messages that a model gets for a task.
+
+    `token_counter` is anything with `count_messages(list) -> int`. `sources` find what the agent
+    knows. `max_tokens` limits the messages. `knowledge_base` is anything with `query`, or a list of
+    such.
+    """
+
+    @show_options
+    def __init__(
+        self,
+        token_counter: CountsMessages | None = None,
+        sources: Iterable[ContextSource] = (),
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        system_prompt: str | None = None,
+        knowledge_base: KnowledgeBase | Sequence[KnowledgeBase] | None = None,
+        **options: Unpack[TaskContextOptions],
+    ) -> None:
+        refuse_unknown("TaskContextManager", options, TaskContextOptions)
+        self.token_counter = check_counter(token_counter)
+        self.sources = _check_sources(sources)
+        self.max_tokens = check_number("max_tokens", max_tokens, 1)
+        self.system_prompt = check_text("system_prompt", system_prompt or "")
+        self.knowledge_bases = check_bases(knowledge_base)
+        self.knowledge_limit = check_number(
+            "knowledge_limit", options.get("knowledge_limit", MAX_ITEMS), 0
+        )
+        self.knowledge_seconds = options.get("knowledge_seconds", DEFAULT_SECONDS)
+        self.model = options.get("model") or getattr(self.token_counter, "model", None)
+        self.policy = _make_policy(options.get("policy", "tasks"), self.token_counter)
+        self._count = MessageCount(self.token_counter).count
+        self._made: OrderedDict[str, _Made] = OrderedDict()
+        self._found: OrderedDict[tuple[Any, ...], Findings] = OrderedDict()
+
+    async def build_context(self, task: Task | Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The messages for a task, each with `role` and `content`.
+
+        Calls and results of the task in flight have `tool_calls` and `tool_call_id`, too. What was
+        left out before the first message has no marker here; `prepare` has one.
+        """
+        return list_messages(await self.prepare(task))
+
+    async def prepare(
+        self,
+        task: Task | Mapping[str, Any],
+        *,
+        tools: Iterable[Tool | Mapping[str, Any]] = (),
+    ) -> Context:
+        """The request for a task, with its report.
+
+        Raises `CannotFit` if the system prompt and the task are larger than `max_tokens`.
+        """
+        task = Task.of(task)
+        parts = [await source.collect(task) for source in self.sources]
+        collected = merge_collected(parts)
+        findings = await self._ask_knowledge(task)
+        asked = _Asked(task, collected, findings, tuple(tools))
+        last = self._made.get(task.task_id)
+        if last is not None and last.asked == asked:
+            return last.context
+        context = await asyncio.to_thread(self._build, asked, last)
+        _remember(self._made, task.task_id, _Made(asked, context))
+        return context
+
+    async def _ask_knowledge(self, task: Task) -> Findings:
+        """What knowledge bases find for a task. They are asked once, unless one of them failed or
+        says that it changed.
+        """
+        if not self.knowledge_bases:
+            return Findings()
+        question = to_current_message(task).text
+        revisions = tuple(getattr(base, "revision", None) for base in self.knowledge_bases)
+        key = (task.task_id, question, revisions)
+        known = self._found.get(key)
+        if known is not None:
+            return known
+        found = await ask_bases(
+            self.knowledge_bases,
+            question,
+            limit=self.knowledge_limit,
+            seconds=self.knowledge_seconds,
+        )
+        if not found.notes:
+            _remember(self._found, key, found)
+        return found
+
+    def _build(self, asked: _Asked, last: _Made | None) -> Context:
+        """A request that fits. Where there is no room even for markers of what is left out, it has
+        the task alone.
+        """
+        draft = self._draft(asked)
+        notes = (*asked.collected.notes, *asked.findings.notes)
+        try:
+            context = self._fit(asked, draft, last)
+        except CannotFit:
+            if not (draft.recent or draft.important):
+                raise
+            context = self._fit(asked, replace(draft, recent=(), important=()), last)
+            notes = (*notes, NO_ROOM)
+        return _with_notes(context, notes)
+
+    def _fit(self, asked: _Asked, draft: _Draft, last: _Made | None) -> Context:
+        """A request that fits by the given counter, too. It is made smaller until it does."""
+        window = self.max_tokens
+        for _ in range(MAX_ATTEMPTS):
+            context = self._weave(asked, draft, window, last)
+            counted = self._count(_to_chat(context))
+            if counted <= self.max_tokens:
+                return context
+            window = min(window - 1, int(window * self.max_tokens / counted * SMALLER))
+            if window < 1:
+                break
+        raise CannotFit(
+            f"the task does not fit max_tokens={self.max_tokens:,} by the given token_counter"
+        )
+
+    def _draft(self, asked: _Asked) -> _Draft:
+        """What tasks say, as messages and as sections."""
+        collected, keeps = asked.collected, self.policy.task_results == "keep"
+        return _Draft(
+            important=tuple((task, tuple(to_messages([task]))) for task in collected.important),
+            recent=tuple(to_messages(collected.recent, keep_results=keeps)),
+            current=to_current_message(asked.task),
+            flight=tuple(to_flight_messages(collected.flight)),
+            sections={
+                "knowledge": tuple(to_sections(asked.findings.items)),
+                "events": tuple(_event_section(event) for event in collected.events),
+                "messages": tuple(_message_section(each) for each in collected.messages),
+            },
+        )
+
+    def _weave(self, asked: _Asked, draft: _Draft, window: int, last: _Made | None) -> Context:
+        own = self._own_counter()
+        zones, left = self._share(draft, own, window)
+        important = _take_important(draft, own, left)
+        messages = (*important, *draft.recent, draft.current, *draft.flight)
+        return weave(
+            Conversation(messages=messages),
+            policy=self.policy,
+            model=self.model,
+            window=window,
+            reserve_output=0,
+            system=self.system_prompt or None,
+            tools=asked.tools or None,
+            sections=[section for group in draft.sections.values() for section in group],
+            zones={**EMPTY_ZONES, **zones},
+            previous=last.context if last else None,
+        )
+
+    def _own_counter(self) -> Counter:
+        if self.policy.counter == "best":
+            return gate_counter(self.model)
+        return seed_counter(self.policy.counter)
+
+    def _share(self, draft: _Draft, own: Counter, window: int) -> tuple[dict[str, int], int]:
+        """The sizes of zones by the best counter, and what is left when all sources have their
+        share, by the own counter.
+        """
+        fixed = [draft.current, *draft.flight]
+        if self.system_prompt:
+            fixed.append(Message("system", (Text(self.system_prompt),)))
+        room = window - own.count_messages(fixed)
+        sizes = {
+            zone: [own.count_message(Message("user", (Text(section.text),))) for section in group]
+            for zone, group in draft.sections.items()
+        }
+        needs = SourceTokens(
+            l1=sum(map(own.count_message, draft.recent)),
+            messages=sum(sizes["messages"]),
+            knowledge=sum(sizes["knowledge"]),
+            events=sum(sizes["events"]),
+        )
+        least = SourceTokens(messages=sum(sizes["messages"][:1]), events=sum(sizes["events"][:2]))
+        shares = share_room(room, needs, least)
+        best = gate_counter(self.model).count_text
+        zones = {"system_prompt": best(self.system_prompt) + Section.FRAME_TOKENS}
+        for zone, group in draft.sections.items():
+            whole = sum(best(section.text) + Section.FRAME_TOKENS for section in group)
+            may, needed = getattr(shares, zone), getattr(needs, zone)
+            zones[zone] = whole if may >= needed else int(whole * may / needed)
+        used = needs.l1 + shares.messages + shares.knowledge + shares.events
+        return zones, room - used
+
+
+def list_messages(context: Context) -> list[dict[str, Any]]:
+    """The messages of a request as the seed prints them: without a marker before the first one."""
+    messages = _to_chat(context)
+    pieces = context.continuation.pieces
+    if pieces and pieces[0].action == "dropped":
+        del messages[len(messages) - len(context.conversation.messages)]
+    return messages
+
+
+def _to_chat(context: Context) -> list[dict[str, Any]]:
+    """The messages of a request as chat dictionaries. Content is always a text."""
+    listed: list[dict[str, Any]] = context.openai()["messages"]
+    return [{**message, "content": message.get("content") or ""} for message in listed]
+
+
+def _take_important(draft: _Draft, own: Counter, room: int) -> list[Message]:
+    """Of L2, what fits the room that everything else leaves, the most important first; in the order
+    in which it was said.
+    """
+    taken: list[tuple[Task, tuple[Message, ...]]] = []
+    for task, messages in draft.important:
+        tokens = sum(map(own.count_message, messages))
+        if tokens <= room:
+            room -= tokens
+            taken.append((task, messages))
+    taken.sort(key=lambda each: each[0].created_at)
+    return [message for _, messages in taken for message in messages]
+
+
+def _event_section(event: Task) -> Section:
+    who = event.node_id or "an agent"
+    label = event.action.removeprefix("node.").replace("_", " ")
+    words = " ".join(event_words(event).split())
+    return Section(
+        "events", f"[{who}, another agent: {label}]\n> {words}", f"event {event.task_id}"
+    )
+
+
+def _message_section(message: Task) -> Section:
+    found = to_message(message)
+    assert found is not None
+    return Section("messages", found.text, f"message {message.task_id}", message.priority)
+
+
+def _check_sources(given: object) -> tuple[ContextSource, ...]:
+    if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
+        raise ChoiceError(f"sources must be a list of sources, found {describe(given)}")
+    sources = tuple(given)
+    for source in sources:
+        if not callable(getattr(source, "collect", None)):
+            raise ChoiceError(f"a source must have collect(task), found {describe(source)}")
+    return sources
+
+
+def _make_policy(given: str | Policy, counter: CountsMessages) -> Policy:
+    """A policy that chooses by the given counter. `max_tokens` is a limit of the caller's and no
+    window, so nothing is kept free of it.
+    """
+    base = find_policy(given)
+    chosen = policy_counter(counter)
+    name = base.name if isinstance(chosen, str) else f"{base.name} by {type(counter).__name__}"
+    return Policy.extends(base, name=name, counter=chosen, margin=0.0)
+
+
+def _with_notes(context: Context, notes: Sequence[str]) -> Context:
+    if not notes:
+        return context
+    report = context.report
+    return replace(context, report=replace(report, notes=(*report.notes, *notes)))
+
+
+def _remember(kept: "OrderedDict[Any, Any]", key: object, value: object) -> None:
+    """Keep a value under a key, and let go of the oldest ones."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > MAX_REMEMBERED_TASKS:
+        kept.popitem(last=False)
