@@ -43,7 +43,7 @@ from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
 from loom.providers.knowledge import KnowledgeBase, KnowledgeItem
 from loom.recall.hits import Hit, Neighbour
-from loom.runtime import Task
+from loom.runtime import EventBus, Subscription, Task
 from loom.stores import (
     Aside,
     EdgeMark,
@@ -80,6 +80,7 @@ __all__ = [
     "Dialect",
     "EdgeMark",
     "EpochReason",
+    "EventBus",
     "Evidence",
     "Figures",
     "Finding",
@@ -128,6 +129,7 @@ __all__ = [
     "Step",
     "StoredTree",
     "Stretch",
+    "Subscription",
     "Task",
     "TaskEntry",
     "TreeNode",

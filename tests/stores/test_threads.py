@@ -20,6 +20,7 @@ from loom.types import ProjectMemory, SessionMemory
 NO_WORK = {
     *("start", "listen", "emit", "id", "title", "head", "cursor", "open", "close", "knowledge"),
     "memory",
+    "bus",
 }
 WINDOW = {"window": 4000, "reserve_output": 500, "model": "gpt-4o"}
 

@@ -464,7 +464,7 @@ READS = {
             "session",
         ),
         *("index", "knowledge", "search", "sessions", "settle", "tree", "trees"),
-        *("task", "task_at", "tasks"),
+        *("bus", "task", "task_at", "tasks"),
         *("index", "knowledge", "memory", "search", "sessions", "settle", "tree", "trees"),
     },
 }

@@ -38,7 +38,6 @@ from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.tasks import TaskEntry, add_task, find_task, find_task_at, list_tasks, update_task
-from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
@@ -47,6 +46,7 @@ from loom.providers.embedders import choose_embedder
 from loom.providers.knowledge import KnowledgeBase
 from loom.recall.hits import Hit
 from loom.runtime import Task, TaskStatus
+from loom.runtime.threads import async_form, async_lines, async_value
 from loom.stores import (
     ImportedSession,
     ListedTree,
@@ -446,7 +446,7 @@ class Loom(Workspace):
             self.store, self.scope, _text_lines(lines), self.now(), everywhere, progress
         )
 
-    # The same off the event loop (`loom.engine.threads`)
+    # The same off the event loop (`loom.runtime.threads`)
 
     @classmethod
     async def aopen(cls, *args: Any, **options: Any) -> "Loom":

@@ -116,7 +116,6 @@ from loom.engine.summing import (
     plan,
     with_digests,
 )
-from loom.engine.threads import async_form, async_lines, async_value
 from loom.engine.tools import RECALLED, carry_out, is_own_call
 from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
@@ -124,6 +123,7 @@ from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished
 from loom.providers.knowledge import Findings, ask_bases, find_cited
 from loom.providers.overflow import Overflow
 from loom.recall.hits import Hit
+from loom.runtime.threads import async_form, async_lines, async_value
 from loom.stores import (
     Addition,
     Draft,
@@ -1397,7 +1397,7 @@ class Session:
             self.path = self._store.sessions.path(row)
         return self
 
-    # The same off the event loop (`loom.engine.threads`)
+    # The same off the event loop (`loom.runtime.threads`)
 
     aabsorb = async_form(absorb)
     aappend = async_form(append)

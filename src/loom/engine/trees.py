@@ -34,9 +34,9 @@ from loom.engine.digest import MAX_DIGEST_TOKENS, MIN_DIGEST_TOKENS, digest
 from loom.engine.inputs import Given, parse_one_message
 from loom.engine.options import PrepareOptions, TreePrepareOptions, check_sources
 from loom.engine.sessions import Session
-from loom.engine.threads import async_form, async_value
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError
+from loom.runtime.threads import async_form, async_value
 from loom.stores import (
     EdgeMark,
     Flag,
@@ -675,7 +675,7 @@ class LoomTree:
         self.stored = self._store.trees.change(self.stored.row, title, head)
         return self
 
-    # The same off the event loop (`loom.engine.threads`)
+    # The same off the event loop (`loom.runtime.threads`)
 
     async def run_off_loop(self, work: Callable[[], _T]) -> _T:
         """Run work on this tree in a thread of the store.

@@ -20,8 +20,9 @@ from loom.engine.indexer import Indexer
 from loom.engine.knowledge import KnowledgeLookup
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
-from loom.engine.threads import WORKERS, Threads
-from loom.stores import Scope, Store
+from loom.runtime import EventBus
+from loom.runtime.threads import WORKERS, Threads
+from loom.stores import Scope, Store, StoredEvents
 
 if TYPE_CHECKING:
     from loom.providers.knowledge import StoredKnowledgeBase
@@ -90,6 +91,7 @@ class Workspace:
         self.knowledge_lookup = KnowledgeLookup()
         self.indexer = Indexer(store, scope)
         self._knowledge: StoredKnowledgeBase | None = None
+        self._bus: EventBus | None = None
 
     def __repr__(self) -> str:
         scope = self.scope
@@ -125,6 +127,13 @@ class Workspace:
                 self.store.documents, self.scope, self.now, self.indexer.embedder
             )
         return self._knowledge
+
+    @property
+    def bus(self) -> EventBus:
+        """The events of the project: what agents publish, and the messages that they send."""
+        if self._bus is None:
+            self._bus = EventBus(StoredEvents(self.store.database, self.scope), now=self.now)
+        return self._bus
 
     @checks_arguments
     def listen(self, listener: Callable[[Event], None]) -> None:
@@ -215,6 +224,8 @@ class Workspace:
     def _close_store(self) -> None:
         if self._knowledge is not None:
             self._knowledge.stop()
+        if self._bus is not None:
+            self._bus.close()
         self.indexer.close()
         self._threads.close()
         self.caches.clear()

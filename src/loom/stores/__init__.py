@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loom.stores.events import StoredEvents as StoredEvents
     from loom.stores.health.checkup import Problem as Problem
     from loom.stores.health.doctor import examine as examine
     from loom.stores.knowledge.documents import Documents as Documents
@@ -95,6 +96,7 @@ else:
     __getattr__, __dir__, __all__ = open_door(
         __name__,
         {
+            "events": ("StoredEvents",),
             "health.checkup": ("Problem",),
             "health.doctor": ("examine",),
             "knowledge.documents": ("Documents",),

@@ -19,7 +19,7 @@ keeps a tree's nodes together; {by_tree} makes an index of them where the table 
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -87,6 +87,16 @@ class Writer(Reader, Protocol):
         """That many new keys for rows of `nodes`, each larger than the one before."""
 
 
+class NoticeListener(Protocol):
+    """Something that hears what other programs say to a channel."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still hears something."""
+
+    def close(self) -> None: ...
+
+
 class Database(Protocol):
     """A place to store things. The address is for messages and holds no password."""
 
@@ -99,6 +109,11 @@ class Database(Protocol):
     def write(self) -> AbstractContextManager[Writer]:
         """All or nothing: on disk when the block ends, undone on any exception. One thread must not
         open two at once.
+        """
+
+    def listen(self, channel: str, wake: Callable[[], None]) -> NoticeListener | None:
+        """Call `wake`, in a thread of the database, when something is said to a channel. None if
+        this database tells nobody of anything, or cannot be reached.
         """
 
     def size(self) -> int:

@@ -9,7 +9,7 @@ repeated here.
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,7 +19,15 @@ from urllib.parse import parse_qs
 import asyncpg
 
 from loom.errors import StoreError, shorten
-from loom.stores.sql.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
+from loom.stores.sql.database import (
+    NoticeListener,
+    Reader,
+    Row,
+    Writer,
+    busy_seconds,
+    fill_tokens,
+    text_of,
+)
 
 MAX_CONNECTIONS = 8
 _CONNECT_SECONDS = 10
@@ -88,6 +96,7 @@ class _Loop:
         self._busy = busy
         self._idle: list[Any] = []
         self._used: set[Any] = set()
+        self._listening: set[Any] = set()
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
         self._closed = False
         # so that nothing is asked of a loop that is about to end, and then waited for
@@ -160,6 +169,22 @@ class _Loop:
         finally:
             self._drop(connection)
 
+    async def listen(self, channel: str, wake: Callable[[], None]) -> Any:
+        """A connection of its own that hears what is said to a channel; also when it ends."""
+        connection = await self._connect()
+        connection.add_termination_listener(lambda _: wake())
+        try:
+            await connection.add_listener(channel, lambda *_: wake())
+        except BaseException:
+            connection.terminate()
+            raise
+        self._listening.add(connection)
+        return connection
+
+    async def end_listening(self, connection: Any) -> None:
+        self._listening.discard(connection)
+        connection.terminate()
+
     async def _take(self) -> Any:
         try:
             async with asyncio.timeout(self._busy):
@@ -223,6 +248,8 @@ class _Loop:
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self._used):
             self._drop(connection)
+        for connection in list(self._listening):
+            await self.end_listening(connection)
         for connection in self._idle:
             try:
                 await connection.close(timeout=1)
@@ -292,6 +319,21 @@ class _PostgresTransaction:
             raise told from error
 
 
+class _PostgresListener:
+    """A connection that hears what is said to a channel."""
+
+    def __init__(self, loop: _Loop, connection: Any) -> None:
+        self._loop, self._connection = loop, connection
+
+    @property
+    def is_alive(self) -> bool:
+        return self._loop.process == os.getpid() and not self._connection.is_closed()
+
+    def close(self) -> None:
+        with suppress(CancelledError):
+            self._loop.wait_for(self._loop.end_listening(self._connection))
+
+
 class PostgresDatabase:
     """The schema of a PostgreSQL server that an address leads to."""
 
@@ -337,6 +379,14 @@ class PostgresDatabase:
             raise
         if self._ask(loop, loop.end(connection, "COMMIT")) != "COMMIT" and not statements.failure:
             raise StoreError(f"{self.address} undid the change instead of keeping it; try again")
+
+    def listen(self, channel: str, wake: Callable[[], None]) -> NoticeListener | None:
+        loop = self._own()
+        try:
+            connection = self._ask(loop, loop.listen(channel, wake))
+        except StoreError:
+            return None
+        return _PostgresListener(loop, connection)
 
     def size(self) -> int:
         with self.read() as reader:

@@ -241,4 +241,38 @@ generation TEXT {binary} NOT NULL,
             "CREATE INDEX note_terms_note ON note_terms (note)",
         ),
     ),
+    Migration(
+        10,
+        "events between agents, and direct messages until they are acknowledged",
+        (
+            # The events of a project are numbered in their order; `last` is the newest number.
+            """CREATE TABLE buses (
+                key {serial}, tenant TEXT {binary} NOT NULL, project TEXT {binary} NOT NULL,
+                last BIGINT NOT NULL, UNIQUE (tenant, project))""",
+            # `state`: 0 a direct message that is open, 1 another event, 2 acknowledged, 3 expired.
+            """CREATE TABLE events (
+                bus BIGINT NOT NULL, seq BIGINT NOT NULL, id TEXT {binary} NOT NULL,
+                action TEXT {binary} NOT NULL, source TEXT {binary} NOT NULL,
+                node TEXT {binary} NOT NULL, target TEXT {binary} NOT NULL,
+                target_node TEXT {binary} NOT NULL, parent TEXT {binary} NOT NULL,
+                session TEXT {binary} NOT NULL, priority DOUBLE PRECISION NOT NULL,
+                created BIGINT NOT NULL, expires BIGINT, state BIGINT NOT NULL,
+                data TEXT NOT NULL, PRIMARY KEY (bus, seq)){clustered}""",
+            "CREATE INDEX events_id ON events (bus, id)",
+            "CREATE INDEX events_target ON events (bus, target, seq) WHERE target <> ''",
+            "CREATE INDEX events_target_node ON events (bus, target_node, seq) \
+WHERE target_node <> ''",
+            "CREATE INDEX events_parent ON events (bus, parent, seq) WHERE parent <> ''",
+            "CREATE INDEX events_node ON events (bus, node, seq) WHERE node <> ''",
+            "CREATE INDEX events_expires ON events (bus, expires) \
+WHERE state = 0 AND expires IS NOT NULL",
+            "CREATE INDEX events_settled ON events (bus, seq) WHERE state <> 0",
+            "CREATE INDEX events_open ON events (bus, seq) WHERE state = 0",
+            # The ids of events that came, by which one that comes again is known.
+            """CREATE TABLE event_ids (
+                bus BIGINT NOT NULL, id TEXT {binary} NOT NULL, seq BIGINT NOT NULL,
+                PRIMARY KEY (bus, id)){clustered}""",
+            "CREATE INDEX event_ids_seq ON event_ids (bus, seq)",
+        ),
+    ),
 )

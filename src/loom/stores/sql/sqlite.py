@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,15 @@ from typing import Any
 import apsw
 
 from loom.errors import StoreError
-from loom.stores.sql.database import Reader, Row, Writer, busy_seconds, fill_tokens, text_of
+from loom.stores.sql.database import (
+    NoticeListener,
+    Reader,
+    Row,
+    Writer,
+    busy_seconds,
+    fill_tokens,
+    text_of,
+)
 
 MEMORY = ":memory:"
 _MAX_IDLE_READERS = 8  # connections kept for the next reader
@@ -235,6 +243,9 @@ class SqliteDatabase:
                 if connection.in_transaction:
                     connection.execute(undo)
             raise
+
+    def listen(self, channel: str, wake: Callable[[], None]) -> NoticeListener | None:
+        return None
 
     def size(self) -> int:
         if self._memory:

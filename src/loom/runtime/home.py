@@ -1,0 +1,168 @@
+"""Where events are: the small protocol of a home, and the home of one process."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from loom.conversation.events import (
+    ACKNOWLEDGED,
+    EXPIRED,
+    MAX_HISTORY_EVENTS,
+    MAX_REMEMBERED_IDS,
+    OPEN,
+    EventFilter,
+    EventRow,
+    sort_urgent,
+)
+
+
+class EventHome(Protocol):
+    """Where events are kept.
+
+    Every verb is told the time, and first marks for good what has expired by then: a clock that
+    goes back shows nothing again.
+    """
+
+    def append(self, events: Sequence[EventRow], now: int) -> int:
+        """Keep events in this order, all or none; those whose ids are known are left out. How many
+        are new.
+        """
+
+    def find(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
+        """The newest events, the newest first."""
+
+    def find_urgent(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
+        """The events with the highest priority, of these the newest first."""
+
+    def read_after(
+        self, seq: int, wanted: EventFilter, now: int, limit: int
+    ) -> tuple[list[EventRow], int]:
+        """The first events after a place, in order; and up to which place this looked."""
+
+    def acknowledge(self, ids: Sequence[str], now: int) -> list[str]:
+        """Settle open direct messages; the ids of those that were open until now."""
+
+    def last(self) -> int:
+        """The place of the newest event."""
+
+    def wait(self, seq: int, seconds: float) -> bool:
+        """Wait for an event after a place, at most so long; whether there is one."""
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+
+    def close(self) -> None:
+        """Let go of what waiting needed."""
+
+
+class MemoryHome:
+    """The events of one process."""
+
+    def __init__(self, history: int = MAX_HISTORY_EVENTS) -> None:
+        self._history = history
+        self._events: dict[int, EventRow] = {}
+        self._ids: dict[str, int] = {}
+        self._expiring: list[tuple[int, int]] = []  # a heap: when, and which
+        self._last = 0
+        self._changed = threading.Condition()
+
+    def append(self, events: Sequence[EventRow], now: int) -> int:
+        with self._changed:
+            self._expire(now)
+            before = self._last
+            for event in events:
+                if event.id not in self._ids:
+                    self._put(event, now)
+            self._forget_ids()
+            self._changed.notify_all()
+            return self._last - before
+
+    def find(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
+        with self._changed:
+            found = list(self._select(wanted, now))
+        return found[::-1][:limit]
+
+    def find_urgent(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
+        with self._changed:
+            return sort_urgent(self._select(wanted, now), limit)
+
+    def read_after(
+        self, seq: int, wanted: EventFilter, now: int, limit: int
+    ) -> tuple[list[EventRow], int]:
+        with self._changed:
+            later = (event for event in self._select(wanted, now) if event.seq > seq)
+            found = list(islice(later, limit))
+            if len(found) < limit:
+                return found, self._last
+            return found, found[-1].seq
+
+    def acknowledge(self, ids: Sequence[str], now: int) -> list[str]:
+        with self._changed:
+            self._expire(now)
+            open_ids = [name for name in dict.fromkeys(ids) if self._is_open(name)]
+            for name in open_ids:
+                self._settle(self._ids[name], ACKNOWLEDGED)
+            return open_ids
+
+    def last(self) -> int:
+        return self._last
+
+    def wait(self, seq: int, seconds: float) -> bool:
+        with self._changed:
+            if self._last <= seq:
+                self._changed.wait(seconds)
+            return self._last > seq
+
+    def wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        self.wake()
+
+    def _put(self, event: EventRow, now: int) -> None:
+        self._last += 1
+        self._ids[event.id] = self._last
+        state = EXPIRED if event.has_expired(now) else event.state
+        self._events[self._last] = replace(event, seq=self._last, state=state)
+        if state == OPEN and event.expires is not None:
+            heappush(self._expiring, (event.expires, self._last))
+        old = self._events.get(self._last - self._history)
+        if old is not None and old.state != OPEN:
+            del self._events[old.seq]
+
+    def _select(self, wanted: EventFilter, now: int) -> Iterator[EventRow]:
+        self._expire(now)
+        for event in self._events.values():
+            if event.state != EXPIRED and wanted.takes(event):
+                yield event
+
+    def _expire(self, now: int) -> None:
+        while self._expiring and self._expiring[0][0] < now:
+            _, seq = heappop(self._expiring)
+            if seq in self._events and self._events[seq].state == OPEN:
+                self._settle(seq, EXPIRED)
+
+    def _is_open(self, name: str) -> bool:
+        event = self._events.get(self._ids.get(name, 0))
+        return event is not None and event.state == OPEN
+
+    def _settle(self, seq: int, state: int) -> None:
+        """What is settled is history, which is bounded."""
+        if seq <= self._last - self._history:
+            del self._events[seq]
+        else:
+            self._events[seq] = replace(self._events[seq], state=state)
+
+    def _forget_ids(self) -> None:
+        """Forget the ids of old events, some at a time."""
+        if len(self._ids) <= 2 * MAX_REMEMBERED_IDS:
+            return
+        oldest = self._last - MAX_REMEMBERED_IDS
+        self._ids = {
+            name: seq for name, seq in self._ids.items() if seq > oldest or seq in self._events
+        }
