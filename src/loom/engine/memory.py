@@ -21,12 +21,12 @@ from loom.conversation.checked import (
 from loom.conversation.names import check_name
 from loom.conversation.repeats import normal_text
 from loom.engine.search import check_search, search_project
-from loom.engine.threads import async_form
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe, shorten
 from loom.recall.hits import Hit
 from loom.recall.importance import NOTE_HALF_LIFE_MS, note_importance, rank_value, score_note
 from loom.recall.question import find_content_terms
+from loom.runtime.threads import async_form
 from loom.stores import (
     MAX_NOTE_CHARS,
     MAX_SOURCES,

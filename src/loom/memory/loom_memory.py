@@ -16,13 +16,13 @@ from loom.conversation.canonical import to_sorted_json
 from loom.conversation.checked import check_number, checks_arguments
 from loom.engine.loom import Loom
 from loom.engine.tasks import TaskEntry
-from loom.engine.threads import async_form
 from loom.errors import ChoiceError, describe
 from loom.memory.converter import describe_call
 from loom.memory.importance import MIN_IMPORTANCE, importance_of
 from loom.recall.hits import Hit
 from loom.runtime import Task
 from loom.runtime.messages import TOOL_CALL
+from loom.runtime.threads import async_form
 
 L1_TASKS = 50  # tasks that the first layer shows if nobody says how many: those of a request
 L2_SCANNED_TASKS = 1000  # of a session, the newest ones among which the important ones are found
