@@ -18,7 +18,7 @@ EXAMPLES = int(os.environ.get("LOOM_FUZZ", "0"))
 
 
 def examples(usual: int) -> int:
-    """How many random cases to try: half of the usual number, so that `make test` is quick, or what
-    `make fuzz` asks for.
+    """How many random cases to try: a third of the usual number, so that `make test` is quick, or
+    what `make fuzz` asks for.
     """
-    return EXAMPLES or max(4, usual // 2)
+    return EXAMPLES or max(4, usual // 3)

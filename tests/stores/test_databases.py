@@ -213,19 +213,19 @@ def test_eight_threads_write(tables: Database) -> None:
         assert mine == [f"{number}.{turn}{mark}" for turn in range(12) for mark in ("", "+")]
 
 
-def test_two_processes_write(tables: Database, address: str) -> None:
+def test_two_processes_write(tables: Database, bare_address: str) -> None:
     code = (
         "database = open_database(sys.argv[1])\nfor turn in range(40): put(database, sys.argv[2] + "
         "str(turn))\ndatabase.close()"
     )
-    finish(*(start(code, address, name) for name in "ab"))
+    finish(*(start(code, bare_address, name) for name in "ab"))
     assert sorted(words(tables)) == sorted(f"{name}{turn}" for name in "ab" for turn in range(40))
 
 
-def test_a_row_is_kept_from_others_until_the_end(tables: Database, address: str) -> None:
+def test_a_row_is_kept_from_others_until_the_end(tables: Database, bare_address: str) -> None:
     with tables.write() as writer:
         writer.all("INSERT INTO nodes (seq, number) VALUES (1, 0)")
-    other = open_database(address)
+    other = open_database(bare_address)
 
     def count(database: Database) -> None:
         for _ in range(25):
@@ -267,23 +267,25 @@ def test_a_child_process_opens_its_own_connections(tables: Database) -> None:
     assert words(tables) == ["parent", "child", "parent again"]
 
 
-def test_a_closed_store_says_so_and_can_be_opened_again(tables: Database, address: str) -> None:
+def test_a_closed_store_says_so_and_can_be_opened_again(
+    tables: Database, bare_address: str
+) -> None:
     put(tables, "kept")
     tables.close()
     tables.close()
     with pytest.raises(StoreError, match="closed; open it again"):
         words(tables)
-    again = open_database(address)
+    again = open_database(bare_address)
     assert words(again) == ["kept"]
     again.close()
 
 
 def test_a_lock_that_is_not_given_back_is_reported(
-    tables: Database, address: str, monkeypatch: pytest.MonkeyPatch
+    tables: Database, bare_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tables, "one")
     monkeypatch.setenv("LOOM_BUSY_SECONDS", "0.05")
-    impatient = open_database(address)
+    impatient = open_database(bare_address)
     with tables.write() as writer:
         writer.first_row("SELECT word FROM nodes WHERE seq = 1 {lock}")
         said = r"busy: another program has held .* for 0\.05 s; .* try again"
@@ -320,9 +322,11 @@ def test_a_new_store_gets_every_step(database: Database) -> None:
         assert reader.all("SELECT word, mark FROM nodes") == [("a", None)]
 
 
-def test_an_old_store_is_brought_forward_with_what_it_holds(tables: Database, address: str) -> None:
+def test_an_old_store_is_brought_forward_with_what_it_holds(
+    tables: Database, bare_address: str
+) -> None:
     put(tables, "old")
-    newer = open_database(address)
+    newer = open_database(bare_address)
     migrate(newer, LATER)
     migrate(newer, LATER)
     assert version(newer) == [(2,)]
@@ -341,9 +345,9 @@ def test_a_step_that_fails_leaves_the_store_at_the_step_before(tables: Database)
     migrate(tables, LATER)
 
 
-def test_a_newer_store_is_refused(database: Database, address: str) -> None:
+def test_a_newer_store_is_refused(database: Database, bare_address: str) -> None:
     migrate(database, LATER)
-    older = open_database(address)
+    older = open_database(bare_address)
     with pytest.raises(
         StoreError, match=r"version 2, .* up to 1: upgrade loomwright, or open another store"
     ) as refused:
@@ -352,13 +356,15 @@ def test_a_newer_store_is_refused(database: Database, address: str) -> None:
     older.close()
 
 
-def test_several_processes_may_make_a_store_at_once(address: str) -> None:
+def test_several_processes_may_make_a_store_at_once(bare_address: str) -> None:
     code = (
         "database = open_database(sys.argv[1])\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "migrate(database, TABLES); put(database, sys.argv[2]); database.close()"
     )
-    children = [start(code, address, str(number), stdin=subprocess.PIPE) for number in range(5)]
+    children = [
+        start(code, bare_address, str(number), stdin=subprocess.PIPE) for number in range(5)
+    ]
     for child in children:
         assert child.stdout
         assert child.stdout.readline() == "ready\n"
@@ -367,7 +373,7 @@ def test_several_processes_may_make_a_store_at_once(address: str) -> None:
         child.stdin.write("\n")
         child.stdin.flush()
     finish(*children)
-    database = open_database(address)
+    database = open_database(bare_address)
     assert version(database) == [(1,)]
     assert sorted(words(database)) == list("01234")
     database.close()
@@ -383,14 +389,14 @@ def test_threads_may_make_a_store_at_once(database: Database) -> None:
     "statement", ["CREATE TABLE recipes (title TEXT)", "CREATE TABLE store (shelf TEXT)"]
 )
 def test_a_database_of_something_else_is_left_alone(
-    database: Database, address: str, statement: str
+    database: Database, bare_address: str, statement: str
 ) -> None:
     with database.write() as writer:
         writer.all(statement)
     database.close()
-    path = Path(address.removeprefix("sqlite://"))
+    path = Path(bare_address.removeprefix("sqlite://"))
     before = path.read_bytes() if path.exists() else b""
-    other = open_database(address)
+    other = open_database(bare_address)
     with pytest.raises(StoreError, match=r"something else .*left as it is") as refused:
         migrate(other, TABLES)
     one_line(refused, other)

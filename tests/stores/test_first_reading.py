@@ -167,6 +167,7 @@ def test_all_of_it_is_read_again_after_something_was_excluded(address: str) -> N
         assert not unread(again)
 
 
+@pytest.mark.sqlite_first
 def test_a_session_that_grew_reads_what_its_last_epoch_showed_and_the_users_messages(
     address: str,
 ) -> None:

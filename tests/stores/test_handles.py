@@ -279,11 +279,11 @@ def test_an_export_of_one_fork_has_the_markers_that_it_shares(loom: Loom, tmp_pa
         assert list(examine(other.store)) == []
 
 
-def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
-    database = open_database(address)
+def test_an_old_store_goes_on_and_its_handles_resolve(bare_address: str) -> None:
+    database = open_database(bare_address)
     migrate(database, MIGRATIONS[:2])
     database.close()
-    with open_loom(address) as loom:
+    with open_loom(bare_address) as loom:
         session = talk(loom)
         fork = session.fork()
         handles = marked(prepared(session, sections=SECTION))
@@ -291,7 +291,7 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
         rows = select(
             loom.store.database, "SELECT tree, handle, session, kind, data, created FROM handles"
         )
-    with closing(open_database(address)) as database, database.write() as writer:
+    with closing(open_database(bare_address)) as database, database.write() as writer:
         # As the older version left it: who made a handle first has it, and no place is kept.
         writer.all("DROP TABLE handles")
         writer.all(next(sql for sql in MIGRATIONS[0].statements if "TABLE handles" in sql))
@@ -312,7 +312,7 @@ def test_an_old_store_goes_on_and_its_handles_resolve(address: str) -> None:
         writer.all("DROP INDEX nodes_reminder")
         writer.all("ALTER TABLE nodes DROP COLUMN reminder")
         writer.all("UPDATE store SET version = 2")
-    with open_loom(address) as loom:
+    with open_loom(bare_address) as loom:
         assert {handle: loom.session(session.id).recall(handle) for handle in handles} == texts
         spans = [handle for handle, text in texts.items() if text != LONG]
         assert spans

@@ -53,7 +53,7 @@ def check(url: str, log: Path) -> int:
     return count
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.long)])
 def test_a_killed_writer_loses_nothing_acknowledged(
     address: str, tmp_path: Path, rounds: int
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_killed_writer_loses_nothing_acknowledged(
     assert check(address, log) > rounds
 
 
-@pytest.mark.parametrize("each", [6, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("each", [4, pytest.param(60, marks=pytest.mark.long)])
 def test_eight_writers_on_one_session_see_conflicts_and_lose_nothing(
     address: str, tmp_path: Path, each: int
 ) -> None:

@@ -23,6 +23,7 @@ def grown(loom: Loom, window: int) -> Session:
     return session
 
 
+@pytest.mark.sqlite_first
 @pytest.mark.parametrize("restarts", [False, True])
 def test_what_was_left_out_returns_in_a_much_larger_window(address: str, restarts: bool) -> None:
     with Loom.open(address) as loom:
@@ -42,6 +43,7 @@ def test_what_was_left_out_returns_in_a_much_larger_window(address: str, restart
     )
 
 
+@pytest.mark.sqlite_first
 def test_an_epoch_goes_on_in_a_window_that_is_a_little_larger(address: str) -> None:
     with Loom.open(address) as loom:
         session = grown(loom, 4_000)
@@ -63,6 +65,7 @@ def test_an_epoch_that_left_nothing_out_goes_on_in_any_window(address: str) -> N
         assert prepared(session, 80_000).report.epoch_reason == "continued"
 
 
+@pytest.mark.sqlite_first
 def test_a_larger_model_begins_with_what_was_left_out(address: str) -> None:
     with Loom.open(address) as loom:
         session = grown(loom, 4_000)
@@ -80,6 +83,7 @@ def test_weave_begins_an_epoch_in_a_larger_window_too() -> None:
     assert second.report.dropped == 0
 
 
+@pytest.mark.sqlite_first
 def test_the_first_request_of_a_long_session_fills_its_window_and_leaves_room_to_grow(
     address: str,
 ) -> None:

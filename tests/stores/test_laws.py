@@ -129,6 +129,7 @@ def whole(session: Session, window: int, policy: Policy, model: str) -> Context:
     )
 
 
+@pytest.mark.sqlite_first
 @given(
     st.lists(our.conversations(), min_size=1, max_size=6),
     st.sampled_from([0, 5, 60]),

@@ -223,7 +223,8 @@ class Crash(BaseException):
     """As if the process ended."""
 
 
-@pytest.mark.parametrize("step", range(0, 40, 3))
+@pytest.mark.sqlite_first
+@pytest.mark.parametrize("step", range(0, 40, 5))
 def test_a_crash_in_the_middle_loses_nothing(
     address: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

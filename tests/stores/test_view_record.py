@@ -85,6 +85,7 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     ]  # fmt: skip
     epoch = record["epoch"]
     assert sorted(epoch) == [
+        "before_hash",
         "given_up",
         "head_hash",
         "input_window",
