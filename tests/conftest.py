@@ -37,7 +37,9 @@ _STACKS = pytest.StashKey[TextIO]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    folder = os.environ.setdefault("LOOM_TEST_STACKS", tempfile.mkdtemp(prefix="loom-stacks-"))
+    if "LOOM_TEST_STACKS" not in os.environ:  # workers have it from the process that began them
+        os.environ["LOOM_TEST_STACKS"] = tempfile.mkdtemp(prefix="loom-stacks-")
+    folder = os.environ["LOOM_TEST_STACKS"]
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     config.stash[_STACKS] = open(Path(folder) / f"{worker}-{os.getpid()}.txt", "w")  # noqa: SIM115
     faulthandler.enable(config.stash[_STACKS])
