@@ -33,6 +33,7 @@ from loom.dialects.input import Answer
 from loom.dialects.repair import Change, RepairedConversation, SeenHistories
 from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, WireRule
 from loom.engine.answers import AnswerOutcome
+from loom.engine.layers import MemoryItem
 from loom.engine.loom import OpenOptions
 from loom.engine.memory import ProjectMemory, RememberOptions, SessionMemory
 from loom.engine.options import PrepareOptions, TreePrepareOptions
@@ -99,6 +100,7 @@ __all__ = [
     "Map",
     "Mark",
     "Marks",
+    "MemoryItem",
     "Neighbour",
     "Note",
     "Opaque",

@@ -416,7 +416,7 @@ WRITES = {
     },
 }
 READS = {
-    SessionMemory: {"across", "note", "notes"},
+    SessionMemory: {"across", "important", "note", "notes", "recent", "summaries"},
     Session: {
         *(
             "conversation",
@@ -474,7 +474,7 @@ INSIDE = {
     SessionMemory: {"run_off_loop"},
     Session: {"take", "emit", "run_off_loop", "summarize"},
     LoomTree: {"run_off_loop"},
-    Loom: {"start", "listen", "emit", "run_off_loop"},
+    Loom: {"start", "listen", "emit", "open_handle", "run_off_loop"},
 }
 VERBS = [(cls, verb) for cls, verbs in WRITES.items() for verb in sorted(verbs)]
 ENGINE_ONLY = {"records", "handles", "behind", "progress", "overrides"}
@@ -544,6 +544,9 @@ def read_everything(address: str) -> None:
             ) is not None
             list(session.export())
             session.memory.notes(history=True)
+            session.memory.recent()
+            session.memory.important()
+            session.memory.summaries()
             if session.cursor is not None or session.draft_text:
                 prepare(session, preview=True)
         for listed in loom.trees():

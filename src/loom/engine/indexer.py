@@ -7,6 +7,7 @@ done. What it does is derived from what is stored, so that a crash only delays i
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ class Indexer:
         self._written = 0
         self._closed = False
         self._more = False
+        self._first: Callable[[], None] | None = None
         self._order = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
@@ -48,9 +50,10 @@ class Indexer:
             if left or self.embedder is not None:
                 self.start()
 
-    def start(self) -> None:
-        """Index in the background, if nobody does so already."""
+    def start(self, first: Callable[[], None] | None = None) -> None:
+        """Index in the background, if nobody does so already. `first` is done there before."""
         with self._order:
+            self._first = first or self._first
             if self._process != os.getpid():  # the thread of a parent process is not here
                 self._process, self._thread = os.getpid(), None
             if self._closed:
@@ -92,7 +95,10 @@ class Indexer:
                 self._thread = None
                 return False
             self._more = False
-            return True
+            first, self._first = self._first, None
+        if first is not None:
+            first()
+        return True
 
     def _work(self) -> bool:
         """One step; whether there may be more to do."""

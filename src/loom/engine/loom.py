@@ -408,7 +408,9 @@ class Loom(Workspace):
         With `plain`, messages are a text to read, and not JSON lines.
         """
         write = to_plain_text if plain else to_lines
-        return self.store.views.recall_any(self.scope, handle, write)
+        text = self.store.views.recall_any(self.scope, handle, write)
+        self.open_handle(handle)
+        return text
 
     @checks_arguments
     def export(

@@ -18,8 +18,17 @@ from loom.conversation.checked import (
     refuse_unknown,
     show_options,
 )
+from loom.conversation.identity import is_node_id
 from loom.conversation.names import check_name
 from loom.conversation.repeats import normal_text
+from loom.engine.layers import (
+    LayerScope,
+    MemoryItem,
+    list_important,
+    list_recent,
+    list_summaries,
+    search_important,
+)
 from loom.engine.search import check_search, search_project
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe, shorten
@@ -38,6 +47,7 @@ from loom.stores import (
     NoteKind,
     NoteScope,
     NoteSpeaker,
+    Overlay,
     Path,
     SessionRow,
     Store,
@@ -49,6 +59,8 @@ RememberScope = Literal["session", "agent", "project"]
 DEFAULT_LIMIT = 10
 MAX_ASKED_CHARS = 8000  # of a question that are read for its terms, half of them from its end
 MAX_ASKED_TERMS = 128
+MAX_SUMMARIES = 20
+_CANDIDATES = 4  # messages for each that is listed, of which the most important are chosen
 _LAST_MOMENT = 253_402_300_799_999  # milliseconds: the end of the year 9999
 
 
@@ -126,8 +138,12 @@ class ProjectMemory:
 
     @checks_arguments
     def forget(self, name: str) -> None:
-        """Show a note no longer, by its id or the first characters of it. It stays stored."""
-        self._store.notes.forget(self._scope, name, self._workspace.now())
+        """Show a note no longer, by its id or the first characters of it.
+
+        A session can also forget a message, by its handle or the id of its node: then it is not
+        among those that are important. Nothing is deleted.
+        """
+        self._forget(name)
 
     @checks_arguments
     def purge(self, name: str) -> None:
@@ -138,7 +154,9 @@ class ProjectMemory:
     @checks_arguments
     def note(self, name: str) -> Note:
         """Find a note by its id, or by the first characters of its id, whatever its state."""
-        return self._store.notes.find(self._scope, name, self._workspace.now())
+        note = self._store.notes.find(self._scope, name, self._workspace.now())
+        self._workspace.uses.open_note(note.key)
+        return note
 
     @checks_arguments
     def notes(
@@ -189,6 +207,9 @@ class ProjectMemory:
 
     # What differs in a session
 
+    def _forget(self, name: str) -> None:
+        self._store.notes.forget(self._scope, name, self._workspace.now())
+
     @property
     def _author(self) -> str:
         """The name of who remembers."""
@@ -232,11 +253,68 @@ class SessionMemory(ProjectMemory):
         self,
         workspace: Workspace,
         standing: Callable[[], tuple[SessionRow, Path]],
+        overlay: Callable[[Path], Overlay],
         run: Callable[[Callable[[], Any]], Any],
     ) -> None:
-        """`standing` says where the session is. `run` runs work in its turn."""
+        """`standing` says where the session is, `overlay` what bears on a path. `run` runs work in
+        the turn of the session.
+        """
         super().__init__(workspace)
-        self._standing, self._run = standing, run
+        self._standing, self._overlay, self._run = standing, overlay, run
+
+    @checks_arguments
+    def recent(self, limit: int = DEFAULT_LIMIT, *, repeats: bool = False) -> list[MemoryItem]:
+        """L1: list the newest messages of the session, the newest first.
+
+        A text that was said several times is listed once, unless `repeats` is True.
+        """
+        _check_limit(limit)
+        return list_recent(self._stand(), limit, repeats)
+
+    @checks_arguments
+    def important(
+        self, limit: int = DEFAULT_LIMIT, query: str | None = None, *, repeats: bool = False
+    ) -> list[MemoryItem]:
+        """L2: list the most important messages of the session, the most important first; with a
+        `query`, of those that say something of it.
+
+        Importance depends on kind and author, falls to a half in 7 days, and grows with use. Of
+        equals the newer comes first. What was forgotten is not listed.
+        """
+        _check_limit(limit)
+        workspace, where = self._workspace, self._stand()
+        workspace.uses.flush()
+        workspace.indexer.catch_up(where.row.tree.key)
+        if query is None:
+            return list_important(where, limit, repeats)
+        request = check_search(query, None, limit * _CANDIDATES, None, where.now)
+        return search_important(where, request, limit, workspace.indexer.embedder)
+
+    @checks_arguments
+    def summaries(self, limit: int = MAX_SUMMARIES) -> list[MemoryItem]:
+        """L3: list the summaries of the session, the newest first."""
+        _check_limit(limit)
+        return list_summaries(self._stand(), limit)
+
+    def _forget(self, name: str) -> None:
+        row, path = self._standing()
+        if name.startswith("~"):
+            target = self._store.views.target(row, path, name)
+            found = self._store.uses.find_nodes(row.tree.key, target)
+        elif is_node_id(name):
+            found = [self._store.sessions.node(row, name).seq]
+        else:
+            super()._forget(name)
+            return
+        if not found:
+            raise ChoiceError(f"{shorten(name)!r} stands for no single message of this session")
+        for seq in found:
+            self._store.uses.forget(row, seq, True, self._workspace.now())
+
+    def _stand(self) -> LayerScope:
+        row, path = self._standing()
+        row.check_alive()
+        return LayerScope(self._store, row, self._overlay(path), self._workspace.now())
 
     async def run_off_loop(self, work: Callable[[], _T]) -> _T:
         """Run work on this memory in a thread of the store, in the turn of its session."""
@@ -271,6 +349,10 @@ class SessionMemory(ProjectMemory):
         if source.startswith("~"):
             return name_nodes(row.tree.id, self._store.views.target(row, path, source))
         return [f"{row.tree.id}/{self._store.sessions.node(row, source).id}"]
+
+    aimportant = async_form(important)
+    arecent = async_form(recent)
+    asummaries = async_form(summaries)
 
 
 # What is asked for

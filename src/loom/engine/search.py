@@ -78,9 +78,9 @@ def search_session(
     kept for the session `row`.
     """
     row.check_alive()
-    asking = _embed_question(request, embedder)
+    asking = embed_question(request, embedder)
     with store.search.read_session(row, overlay, request.where, asking) as index:
-        matches = _find(index, request, asking, index.keys_at(shown))
+        matches = find_matches(index, request, asking, index.keys_at(shown))
         hits, handles = _make_hits(index, matches)
     store.views.keep_found(handles, request.now)
     return hits
@@ -97,9 +97,9 @@ def search_tree(
     each with the passage that says most of it.
     """
     row.check_alive()
-    asking = _embed_question(request, embedder)
+    asking = embed_question(request, embedder)
     with store.search.read_tree(row, is_model, asking) as index:
-        matches = _find(index, request, asking)
+        matches = find_matches(index, request, asking)
         keys = [match.key for match in matches]
         found, texts = index.nodes(keys), index.texts(keys)
     return [
@@ -113,15 +113,15 @@ def search_project(
     store: Store, scope: Scope, request: CheckedSearch, embedder: "Embedder | None" = None
 ) -> list[Hit]:
     """The messages in all sessions of a scope that say most of a query, best first."""
-    asking = _embed_question(request, embedder)
+    asking = embed_question(request, embedder)
     with store.search.read_project(scope, request.where, asking) as index:
-        matches = _find(index, request, asking)
+        matches = find_matches(index, request, asking)
         hits, handles = _make_hits(index, matches)
     store.views.keep_found(handles, request.now)
     return hits
 
 
-def _find(
+def find_matches(
     index: "StoreIndex",
     request: CheckedSearch,
     embedder: "Embedder | None",
@@ -160,9 +160,7 @@ class _AskingEmbedder:
             return self._vectors.repeat(len(texts), axis=0) * 0
 
 
-def _embed_question(
-    request: CheckedSearch, embedder: "Embedder | None"
-) -> "_AskingEmbedder | None":
+def embed_question(request: CheckedSearch, embedder: "Embedder | None") -> "_AskingEmbedder | None":
     """The embedder for one search, asked before anything is read; None if it fails."""
     if embedder is None:
         return None
@@ -198,10 +196,19 @@ def _make_hits(
 
 
 def _make_handle(found: "FoundNode") -> FoundHandle:
-    """Made as the handle of a marker for this message alone would be."""
-    name = found.node.id
-    handle, target = HandleTarget.of_nodes("span", ((name, name),), at=found.anchor)
+    handle, target = _name_alone(found.node, found.anchor)
     return FoundHandle(found.path.tree, found.path.key, handle, target)
+
+
+def make_found_handle(node: Node, anchor: str, row: SessionRow) -> FoundHandle:
+    """The handle of a message for a session. `anchor` is the id of the node that it replaces."""
+    handle, target = _name_alone(node, anchor)
+    return FoundHandle(row.tree.key, row.key, handle, target)
+
+
+def _name_alone(node: Node, anchor: str) -> tuple[str, HandleTarget]:
+    """Made as the handle of a marker for this message alone would be."""
+    return HandleTarget.of_nodes("span", ((node.id, node.id),), at=anchor)
 
 
 def _make_hit(

@@ -666,7 +666,7 @@ class Session:
         if path.end is None and not style.buffer:
             raise ChoiceError(f"session {self.id} has no messages yet; append one first")
         if path.end is None or (style.buffer and style.overlay(path).path.end is None):
-            return prepare_ending(self.row, path, options, style, self.recall)
+            return prepare_ending(self.row, path, options, style, self._fetch)
         gathered = self._gather(options, details, path, style)
         woven = self._weave(gathered, details)
         self._save(gathered, woven, details)
@@ -733,7 +733,7 @@ class Session:
             style=style,
             pins=pins,
             last=None if details.at else self._last,
-            fetch=self.recall,
+            fetch=self._fetch,
             overflowed=details.overflow is not None,
             handoff=handoff,
             project=details.project,
@@ -1128,7 +1128,9 @@ class Session:
     @property
     def memory(self) -> SessionMemory:
         """What this session remembers: its notes, and the layers of what was said."""
-        return SessionMemory(self._workspace, lambda: (self.row, self.path), self.run_off_loop)
+        return SessionMemory(
+            self._workspace, lambda: (self.row, self.path), self._overlay, self.run_off_loop
+        )
 
     @checks_arguments
     def search(
@@ -1200,6 +1202,10 @@ class Session:
             "absorb the answer that makes the call, then use it"
         )
 
+    def _fetch(self, handle: str) -> str:
+        """What was left out under a handle; nobody opened it."""
+        return self._store.views.recall(self.row, self.path, handle)
+
     @checks_arguments
     def recall(self, handle: str, *, plain: bool = False) -> str:
         """Get back what was left out under this handle: the text of a part, or messages as JSON
@@ -1209,7 +1215,9 @@ class Session:
         `recall`, which does not.
         """
         write = to_plain_text if plain else to_lines
-        return self._store.views.recall(self.row, self.path, handle, write)
+        text = self._store.views.recall(self.row, self.path, handle, write)
+        self._workspace.open_handle(handle, self.row)
+        return text
 
     @checks_arguments
     def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]:
@@ -1222,9 +1230,10 @@ class Session:
         overlay = self._overlay(self.path)
         depths = [depth for depth, why in overlay.hidden.items() if why == "excluded"]
         hidden = {seq for seq, _, _ in overlay.path.names_at(depths).values()}
-        return self._store.views.recall_shown(
-            self.row, self.path, handle, hidden, to_plain_text if plain else to_lines
-        )
+        write = to_plain_text if plain else to_lines
+        found = self._store.views.recall_shown(self.row, self.path, handle, hidden, write)
+        self._workspace.open_handle(handle, self.row)
+        return found
 
     # Answers
 

@@ -20,9 +20,10 @@ from loom.engine.indexer import Indexer
 from loom.engine.knowledge import KnowledgeLookup
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
+from loom.engine.uses import UseLog
 from loom.runtime import EventBus
 from loom.runtime.threads import WORKERS, Threads
-from loom.stores import Scope, Store, StoredEvents
+from loom.stores import Scope, SessionRow, Store, StoredEvents
 
 if TYPE_CHECKING:
     from loom.providers.knowledge import StoredKnowledgeBase
@@ -89,6 +90,7 @@ class Workspace:
         self._threads = Threads(WORKERS[store.database.name])
         self.caches = Caches()
         self.knowledge_lookup = KnowledgeLookup()
+        self.uses = UseLog(store, scope, now)
         self.indexer = Indexer(store, scope)
         self._knowledge: StoredKnowledgeBase | None = None
         self._bus: EventBus | None = None
@@ -139,6 +141,12 @@ class Workspace:
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call `listener` with every event from now on."""
         self._listeners.append(listener)
+
+    def open_handle(self, handle: str, row: SessionRow | None = None) -> None:
+        """Count that a handle was recalled, in a session or without one."""
+        self.uses.open_handle(handle, row)
+        if self.uses.is_due:
+            self.indexer.start(self.uses.flush)
 
     def emit(self, kind: EventKind, session: str, node: str, **what: Any) -> None:
         """Let listeners know that something happened."""
@@ -228,5 +236,6 @@ class Workspace:
             self._bus.close()
         self.indexer.close()
         self._threads.close()
+        self.uses.flush()
         self.caches.clear()
         self.store.close()

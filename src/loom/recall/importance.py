@@ -20,7 +20,7 @@ PIN_USES = 7  # that a pin counts for
 
 ERROR, PLANNING, TOOL_RESULT, TOOL_CALL = 0.9, 0.8, 0.75, 0.7
 EXECUTE, ANSWER, THINKING, OTHER = 0.65, 0.6, 0.55, 0.5
-OF_USER = 0.2  # that is added to what a user says
+OF_USER = 0.2  # that is added to what a user asks for
 SAYS_NOTHING = 0.3  # of an echo, and of what only agrees
 FACT, NOTE, OF_USER_NOTE = 0.8, 0.7, 0.1
 _MAX_PLAIN_CHARS = 24  # of what only agrees
@@ -53,7 +53,7 @@ def base_importance(message: Message, is_echo: bool, metadata: Mapping[str, obje
         return ERROR
     match message.role:
         case "user":
-            return SAYS_NOTHING if only_agrees(message.text) else EXECUTE + OF_USER
+            return SAYS_NOTHING if only_agrees(message.text) else round(EXECUTE + OF_USER, 4)
         case "tool":
             return TOOL_RESULT
         case "assistant":
@@ -82,7 +82,8 @@ def only_agrees(text: str) -> bool:
 
 def note_importance(kind: str, by: str) -> float:
     """The importance of a note by its kind and its author alone."""
-    return (FACT if kind == "fact" else NOTE) + (OF_USER_NOTE if by == "user" else 0.0)
+    base = FACT if kind == "fact" else NOTE
+    return round(base + OF_USER_NOTE, 4) if by == "user" else base
 
 
 def use_factor(uses: int) -> float:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from loom.stores.memory.rows import NoteKind as NoteKind
     from loom.stores.memory.rows import NoteScope as NoteScope
     from loom.stores.memory.rows import NoteSpeaker as NoteSpeaker
+    from loom.stores.memory.uses import Use as Use
+    from loom.stores.memory.uses import UsedNodes as UsedNodes
     from loom.stores.requests import SavedRequest as SavedRequest
     from loom.stores.search.home import SearchIndex as SearchIndex
     from loom.stores.search.index import FoundNode as FoundNode
@@ -112,6 +114,7 @@ else:
                 "NoteScope",
                 "NoteSpeaker",
             ),
+            "memory.uses": ("Use", "UsedNodes"),
             "requests": ("SavedRequest",),
             "search.home": ("SearchIndex",),
             "search.index": ("FoundNode", "StoreIndex"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.stores.knowledge.documents import Documents
 from loom.stores.memory.notes import StoredNotes
+from loom.stores.memory.uses import Uses
 from loom.stores.requests import Requests
 from loom.stores.sessions import Sessions
 from loom.stores.settings import Settings, States
@@ -52,6 +53,7 @@ class Store:
         self.documents = Documents(self.database)
         self.tasks = Tasks(self.database, self.sessions)
         self.notes = StoredNotes(self.database)
+        self.uses = Uses(self.database)
 
     @cached_property
     def search(self) -> "SearchIndex":

@@ -6,6 +6,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
+from loom.conversation.searchable import searchable_text
+from loom.recall.index import MAX_TEXT_CHARS
 from loom.stores.search.indexing import (
     count_terms,
     drop_segments,
@@ -86,7 +88,8 @@ def _find_terms(
         for seq, body in writer.all(f"SELECT n.seq, n.body FROM {BY_SEQ}", tree, str(list(page))):
             try:
                 if body is not None:
-                    found[seq] = count_terms(to_message(body), metadata.get(seq, {}))[1].keys()
+                    text = searchable_text(to_message(body))[:MAX_TEXT_CHARS]
+                    found[seq] = count_terms(text, metadata.get(seq, {}))[1].keys()
             except UNREADABLE:
                 return None
     return found
@@ -118,7 +121,9 @@ def _forget_in(
         name if name == "" or np.any(authors == number) else ""
         for number, name in enumerate(segment.names)
     )
-    changed = replace(segment, seqs=kept, authors=authors, names=names)
+    digests = segment.digests.copy()  # of few words, these could be guessed
+    digests[kept == 0] = 0
+    changed = replace(segment, seqs=kept, authors=authors, names=names, digests=digests)
     writer.all(
         "UPDATE search_segments SET data = $2, revision = revision + 1 WHERE key = $1",
         key,

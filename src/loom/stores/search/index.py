@@ -10,6 +10,8 @@ from msgspec import Struct
 from loom.conversation.searchable import searchable_text
 from loom.recall.embedder import Embedder, Vector
 from loom.recall.index import Document, Size
+from loom.recall.ranking import RankedMessages, choose_important, rank_values
+from loom.stores.memory.uses import Use
 from loom.stores.search.indexing import pairs_of
 from loom.stores.search.scope import SearchedPath, SearchScope
 from loom.stores.search.segments import (
@@ -192,6 +194,29 @@ class StoreIndex:
         return self._choose_newest(
             [(part, _last_visible(part, limit)) for part in self._parts], limit
         )
+
+    def find_important(
+        self, uses: Mapping[int, Use], forgotten: Collection[int], limit: int, repeats: bool = False
+    ) -> list[tuple[int, float]]:
+        """The keys of the most important messages, each with its importance by kind and author, the
+        most important first; of equals the newer.
+
+        Without `repeats`, equal texts are found once: the newest, at the place of the most
+        important.
+        """
+        ranked = [_rank_part(part, uses, forgotten) for part in self._parts]
+        if not ranked:
+            return []
+        every = RankedMessages(*map(np.concatenate, zip(*ranked, strict=True)))
+        chosen = choose_important(every, limit, repeats)
+        starts = np.cumsum([0, *(len(each[0]) for each in ranked)])
+        found: list[tuple[int, float]] = []
+        for place in chosen.tolist():
+            number = int(np.searchsorted(starts, place, side="right")) - 1
+            part, ordinal = self._parts[number], int(every.ordinals[place])
+            key = self._remember(part, ordinal)
+            found.append((key, int(part.segment.importance[ordinal]) / 100))
+        return found
 
     def find_between(self, start: int, stop: int, limit: int) -> Sequence[int]:
         found = list[tuple[_Part, Numbers]]()
@@ -465,6 +490,28 @@ def _make_tail(messages: Sequence[IndexedMessage]) -> _Part | None:
         for term, (ordinals, counts) in list_terms(messages).items()
     }
     return part
+
+
+def _rank_part(
+    part: _Part, uses: Mapping[int, Use], forgotten: Collection[int]
+) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
+    """The messages of a part that may be seen and are not forgotten: keys, times, ranks, digests,
+    ordinals.
+    """
+    segment = part.segment
+    ordinals = np.flatnonzero(part.visible)
+    keys = segment.seqs[ordinals]
+    if forgotten:
+        ordinals = ordinals[~np.isin(keys, np.array(sorted(forgotten)))]
+        keys = segment.seqs[ordinals]
+    created = segment.created[ordinals]
+    moments, counts = created.copy(), np.zeros(len(keys), dtype=np.int64)
+    if uses:
+        for at in np.flatnonzero(np.isin(keys, np.array(sorted(uses)))).tolist():
+            use = uses[int(keys[at])]
+            counts[at], moments[at] = use.count, max(use.last, int(moments[at]))
+    ranks = rank_values(segment.importance[ordinals] / 100, moments, counts)
+    return keys, created, ranks, segment.digests[ordinals], ordinals
 
 
 def _last_visible(part: _Part, limit: int) -> Numbers:

@@ -16,10 +16,13 @@ from loom.conversation.canonical import to_json
 from loom.conversation.message import Message
 from loom.conversation.metadata import metadata_terms
 from loom.conversation.names import plain_name
+from loom.conversation.repeats import text_digest
 from loom.conversation.searchable import asks_for_echo, is_echo, searchable_text
-from loom.conversation.words import SPLITTER_VERSION, split_terms
+from loom.conversation.words import split_terms
+from loom.recall.importance import base_importance
 from loom.recall.index import MAX_TEXT_CHARS
 from loom.stores.search.segments import (
+    INDEX_VERSION,
     IndexedMessage,
     Segment,
     encode_segment,
@@ -164,7 +167,9 @@ def to_indexed(
 ) -> IndexedMessage:
     """A node as it goes into the index. `asked` are calls before it that ask for echoes."""
     assert node.message is not None
-    length, counts = count_terms(node.message, metadata)
+    text = searchable_text(node.message)[:MAX_TEXT_CHARS]
+    length, counts = count_terms(text, metadata)
+    echoes = is_echo(node.message, asked)
     return IndexedMessage(
         seq=node.seq,
         tree=tree,
@@ -174,15 +179,17 @@ def to_indexed(
         tokens=node.tokens,
         role=node.role,
         author=plain_name(node.author),
-        is_echo=is_echo(node.message, asked),
+        is_echo=echoes,
         length=length,
         counts=counts,
+        importance=round(100 * base_importance(node.message, echoes, metadata)),
+        digest=text_digest(node.role, text) if text.strip() else 0,
     )
 
 
-def count_terms(message: Message, metadata: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
-    """How many terms a message has, and how often each; with those of its metadata."""
-    terms = split_terms(searchable_text(message)[:MAX_TEXT_CHARS])
+def count_terms(text: str, metadata: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
+    """How many terms the text of a message has, and how often each; with those of its metadata."""
+    terms = split_terms(text)
     counts: dict[str, int] = Counter(terms)
     counts.update(dict.fromkeys(metadata_terms(metadata), 1))
     return len(terms), counts
@@ -286,7 +293,7 @@ def insert_segment(writer: Writer, tenant: str, project: str, segment: Segment, 
         project,
         state,
         len(segment),
-        SPLITTER_VERSION,
+        INDEX_VERSION,
         encode_segment(segment),
         time.time_ns() // 1_000_000,
     )
@@ -335,7 +342,7 @@ def is_outdated(reader: Reader, tenant: str, project: str) -> bool:
                 WHERE tenant = $1 AND project = $2 AND version <> $3 LIMIT 1""",
             tenant,
             project,
-            SPLITTER_VERSION,
+            INDEX_VERSION,
         )
         is not None
     )

@@ -115,7 +115,7 @@ def _read_segments(
     return found
 
 
-_JOINED_COLUMNS = ("seqs", "created", "lengths", "tokens", "kinds")
+_JOINED_COLUMNS = ("seqs", "created", "lengths", "tokens", "kinds", "importance", "digests")
 
 
 def _merge_columns(old: Sequence[tuple[int, Segment]]) -> tuple[Segment, dict[int, Numbers]]:

@@ -14,12 +14,17 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from loom.conversation.message import ROLES
+from loom.conversation.words import SPLITTER_VERSION
 from loom.stores.sql.stored import damage_error
 
+# Of what a segment holds, and of the rules that make its terms; another one means that the index
+# is made again.
+INDEX_VERSION = SPLITTER_VERSION * 100 + 1
 MAX_SEGMENT_DOCUMENTS = 32_768
 MAX_COUNT = 255  # of one term in one message
 _MAX_UINT = 2**32 - 1
 _ECHO_BIT = 0x80
+_UNKNOWN_IMPORTANCE = 50
 
 Numbers = NDArray[Any]
 
@@ -38,6 +43,8 @@ class IndexedMessage(Struct, frozen=True):
     is_echo: bool
     length: int
     counts: Mapping[str, int]
+    importance: int = 50  # in hundredths, by kind and author
+    digest: int = 0  # by which equal texts are known; 0 is like none
 
 
 class Segment(Struct, frozen=True, eq=False):
@@ -49,6 +56,8 @@ class Segment(Struct, frozen=True, eq=False):
     tokens: Numbers
     kinds: Numbers
     authors: Numbers
+    importance: Numbers
+    digests: Numbers
     names: tuple[str, ...]
     lines: Numbers
     trees: Numbers
@@ -85,6 +94,8 @@ _TYPES = {
     "tokens": "<u4",
     "kinds": "<u1",
     "authors": "<u2",
+    "importance": "<u1",
+    "digests": "<i8",
     "lines": "<i8",
     "trees": "<i8",
     "starts": "<u4",
@@ -101,6 +112,7 @@ def encode_segment(segment: Segment) -> bytes:
 def decode_segment(data: bytes, name: object) -> Segment:
     try:
         found = msgspec.msgpack.decode(data)
+        _add_missing(found)
         columns = {
             column: np.frombuffer(found[column], dtype=kind) for column, kind in _TYPES.items()
         }
@@ -115,9 +127,17 @@ def decode_segment(data: bytes, name: object) -> Segment:
     return segment
 
 
+def _add_missing(found: dict[str, Any]) -> None:
+    """Fill in what a segment of an older version lacks, until the index is made again."""
+    if "importance" not in found:
+        count = len(found["kinds"])
+        found["importance"] = bytes([_UNKNOWN_IMPORTANCE]) * count
+        found["digests"] = bytes(8 * count)
+
+
 def _check_segment(segment: Segment) -> None:
     count, lines = len(segment.seqs), len(segment.lines)
-    by_document = ("created", "lengths", "tokens", "kinds", "authors", "order", "depths")
+    by_document = {*_TYPES} - {"lines", "trees", "starts"}
     if any(len(getattr(segment, name)) != count for name in by_document):
         raise ValueError("its columns differ in length")
     if len(segment.trees) != lines or len(segment.starts) != lines + 1:
@@ -144,6 +164,8 @@ def make_segment(messages: Sequence[IndexedMessage]) -> Segment:
             "tokens": _column("tokens", [min(each.tokens, _MAX_UINT) for each in messages]),
             "kinds": _column("kinds", kinds),
             "authors": _column("authors", [numbers[each.author] for each in messages]),
+            "importance": _column("importance", [each.importance for each in messages]),
+            "digests": _column("digests", [each.digest for each in messages]),
         },
         names,
         _column("lines", [each.line for each in messages]),

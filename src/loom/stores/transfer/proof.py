@@ -13,6 +13,7 @@ from loom.conversation.handles import mint, texts_of
 from loom.conversation.message import Carried, Message, Opaque, Reasoning, ToolCall, ToolResult
 from loom.conversation.metadata import KIND as METADATA
 from loom.conversation.metadata import read_metadata
+from loom.stores.memory.uses import FORGOTTEN, USE
 from loom.stores.sessions import Usage
 from loom.stores.sql.database import Reader, Row
 from loom.stores.sql.stored import UNREADABLE, decode_stored, read_rows
@@ -29,8 +30,11 @@ _SECTIONS, _PARTS, _INNER = 200, 64, 16
 NOT_MADE = "it is not the handle of what it names"
 
 
+_USES: dict[str, type[int]] = {USE: int, FORGOTTEN: bool}
 # of records that this version reads; others stay
-KINDS = frozenset({*marks.KINDS, "usage", "summary", "digest", "response", METADATA, TASK, OUTCOME})
+KINDS = frozenset(
+    {*marks.KINDS, "usage", "summary", "digest", "response", METADATA, TASK, OUTCOME, *_USES}
+)
 
 
 # Messages and records
@@ -74,6 +78,9 @@ def check_record(kind: str, name: str, data: str, depth: int) -> None:
         decode_stored(data, str)
     elif kind == METADATA:
         read_metadata(data)
+    elif kind in _USES:
+        if decode_stored(data, _USES[kind]) not in range(2**53):
+            raise ValueError("it is not a count")
     elif kind in (TASK, OUTCOME):
         decode_stored(data, dict[str, Any])
     (kind + name + data).encode()  # half of a surrogate pair is held by neither database
