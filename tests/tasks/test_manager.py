@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loom import CannotFit, ChoiceError, Context, Loom, Policy, Tool
 from loom.dialects import WIRES
 from loom.memory import LoomMemory
-from loom.memory.sources import Collected
+from loom.memory.sources import SourceFindings
 from loom.memory.task_context import MemoryContextSource, TaskContextManager
 from loom.memory.tokenizer import TokenCounter
 from loom.runtime import Task
@@ -46,9 +46,9 @@ class Fixed:
     """A source that finds what it was given."""
 
     def __init__(self, **found: Any) -> None:
-        self.found = Collected(**{name: tuple(each) for name, each in found.items()})
+        self.found = SourceFindings(**{name: tuple(each) for name, each in found.items()})
 
-    async def collect(self, task: Task) -> Collected:
+    async def collect(self, task: Task) -> SourceFindings:
         return self.found
 
 

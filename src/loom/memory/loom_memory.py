@@ -73,7 +73,7 @@ class LoomMemory:
         """The newest tasks of a session, the oldest of them first. Without a label, those of the
         unnamed session.
         """
-        return [entry.task for entry in self._newest(limit, session_id)]
+        return [entry.task for entry in self._list_newest(limit, session_id)]
 
     @checks_arguments
     def get_l2_tasks(self, limit: int = 10, session_id: str | None = None) -> list[Task]:
@@ -81,7 +81,7 @@ class LoomMemory:
         first.
         """
         check_number("limit", limit, 1)
-        return [entry.task for entry in self._important(session_id)[:limit]]
+        return [entry.task for entry in self._list_important(session_id)[:limit]]
 
     @checks_arguments
     def get_l3_summaries(self, limit: int = 20, session_id: str | None = None) -> list[TaskSummary]:
@@ -104,7 +104,7 @@ class LoomMemory:
                     kind="summary",
                 )
             ]
-        entries = reversed(self._newest(limit, session_id))
+        entries = reversed(self._list_newest(limit, session_id))
         return [*written, *(summarize_task(entry.task) for entry in entries)][:limit]
 
     @checks_arguments
@@ -129,12 +129,12 @@ class LoomMemory:
         """What work returns, which may read the store, off the event loop."""
         return await self.loom.run_off_loop(work)
 
-    def _newest(self, limit: int, session_id: str | None) -> list[TaskEntry]:
+    def _list_newest(self, limit: int, session_id: str | None) -> list[TaskEntry]:
         """The newest tasks of a session, in their order."""
         check_number("limit", limit, 1)
         return self.loom.tasks(session_id=session_id, limit=limit)[::-1]
 
-    def _important(self, session_id: str | None) -> list[TaskEntry]:
+    def _list_important(self, session_id: str | None) -> list[TaskEntry]:
         """The tasks of a session that are important, the most important first."""
         entries = self.loom.tasks(session_id=session_id, limit=L2_SCANNED_TASKS)
         important = [entry for entry in entries if importance_of(entry.task) > MIN_IMPORTANCE]

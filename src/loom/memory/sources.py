@@ -30,7 +30,7 @@ NO_READER = (
 )
 
 
-class Collected(Struct, frozen=True, kw_only=True):
+class SourceFindings(Struct, frozen=True, kw_only=True):
     """What a source found for a task.
 
     `recent` and `flight` are in the order in which they happened, `messages`, `important` and
@@ -48,7 +48,7 @@ class Collected(Struct, frozen=True, kw_only=True):
 class ContextSource(Protocol):
     """Anything that finds something for a task."""
 
-    async def collect(self, task: Task) -> Collected: ...
+    async def collect(self, task: Task) -> SourceFindings: ...
 
 
 class TaskMemory(Protocol):
@@ -72,7 +72,7 @@ class MemoryContextSource:
         self.l1_limit = check_number("l1_limit", l1_limit, 1)
         self.l2_limit = check_number("l2_limit", l2_limit, 0)
 
-    async def collect(self, task: Task) -> Collected:
+    async def collect(self, task: Task) -> SourceFindings:
         """What is remembered for a task."""
         count, has_older = self.l1_limit, True
         flight: list[Task] = []
@@ -86,7 +86,9 @@ class MemoryContextSource:
         important: list[Task] = []
         if len(rest) > len(recent):
             important = await self._find_important(task, [*recent, *flight])
-        return Collected(recent=tuple(recent), important=tuple(important), flight=tuple(flight))
+        return SourceFindings(
+            recent=tuple(recent), important=tuple(important), flight=tuple(flight)
+        )
 
     async def _find_important(self, task: Task, shown: Sequence[Task]) -> list[Task]:
         """The important tasks that are not shown otherwise, the most important first."""
@@ -119,7 +121,7 @@ class EventBusContextSource:
         named = task.parameters.get("node_id")
         return self.node_id or task.target_agent or (named if isinstance(named, str) else "")
 
-    async def collect(self, task: Task) -> Collected:
+    async def collect(self, task: Task) -> SourceFindings:
         """What a bus has for a task, in its session."""
         reader, label = self.find_reader(task), task.session_id
         ask = self.event_bus
@@ -137,7 +139,7 @@ class EventBusContextSource:
             if each.parent == task.task_id or each.node_id in ("", reader)
         ]
         of_others = self._select_others(task, events, reader, flight)
-        return Collected(
+        return SourceFindings(
             flight=tuple(flight),
             messages=tuple(messages[:MAX_DIRECT_MESSAGES]),
             events=tuple(rank_events(task, of_others, reader)[: self.limit]),
@@ -182,7 +184,7 @@ def _ids(tasks: Sequence[Task]) -> set[str]:
     return {task.task_id for task in tasks}
 
 
-def merge_collected(parts: Sequence[Collected]) -> Collected:
+def merge_collected(parts: Sequence[SourceFindings]) -> SourceFindings:
     """What several sources found, each task once: a direct message is one before it is part of L1,
     and what is remembered is not told as an event.
     """
@@ -206,7 +208,7 @@ def merge_collected(parts: Sequence[Collected]) -> Collected:
         for each in _once(each for part in parts for each in part.events)
         if each.task_id not in taken
     ]
-    return Collected(
+    return SourceFindings(
         recent=tuple(recent),
         important=tuple(important),
         flight=tuple(flight),
@@ -216,7 +218,7 @@ def merge_collected(parts: Sequence[Collected]) -> Collected:
     )
 
 
-def _merge_flight(parts: Sequence[Collected]) -> list[Task]:
+def _merge_flight(parts: Sequence[SourceFindings]) -> list[Task]:
     """What happened in a task, from all sources, in its order. One source alone knows the order
     best.
     """

@@ -33,10 +33,10 @@ from loom.memory.event_ranking import event_words
 from loom.memory.own_counter import CountsMessages, MessageCount, check_counter, policy_counter
 from loom.memory.shares import SourceTokens, share_room
 from loom.memory.sources import (
-    Collected,
     ContextSource,
     EventBusContextSource,
     MemoryContextSource,
+    SourceFindings,
     merge_collected,
 )
 from loom.providers.knowledge import (
@@ -51,10 +51,10 @@ from loom.providers.knowledge import (
 from loom.runtime import Task
 
 __all__ = [
-    "Collected",
     "ContextSource",
     "EventBusContextSource",
     "MemoryContextSource",
+    "SourceFindings",
     "TaskContextManager",
     "convert_task",
 ]
@@ -81,17 +81,17 @@ class TaskContextOptions(TypedDict, total=False):
     knowledge_seconds: float
 
 
-class _Asked(Struct, frozen=True):
+class _TaskMaterial(Struct, frozen=True):
     """All that a request of a task is made from."""
 
     task: Task
-    collected: Collected
+    collected: SourceFindings
     findings: Findings
     tools: tuple[Tool | Mapping[str, Any], ...]
 
 
-class _Made(Struct, frozen=True):
-    asked: _Asked
+class _BuiltRequest(Struct, frozen=True):
+    asked: _TaskMaterial
     context: Context
 
 
@@ -136,7 +136,7 @@ class TaskContextManager:
         self.model = options.get("model") or getattr(self.token_counter, "model", None)
         self.policy = _make_policy(options.get("policy", "tasks"), self.token_counter)
         self._count = MessageCount(self.token_counter).count
-        self._made: OrderedDict[str, _Made] = OrderedDict()
+        self._made: OrderedDict[str, _BuiltRequest] = OrderedDict()
         self._found: OrderedDict[tuple[Any, ...], Findings] = OrderedDict()
 
     async def build_context(self, task: Task | Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -161,12 +161,12 @@ class TaskContextManager:
         parts = [await source.collect(task) for source in self.sources]
         collected = merge_collected(parts)
         findings = await self._ask_knowledge(task)
-        asked = _Asked(task, collected, findings, tuple(tools))
+        asked = _TaskMaterial(task, collected, findings, tuple(tools))
         last = self._made.get(task.task_id)
         if last is not None and last.asked == asked:
             return last.context
         context = await asyncio.to_thread(self._build, asked, last)
-        _remember(self._made, task.task_id, _Made(asked, context))
+        _remember(self._made, task.task_id, _BuiltRequest(asked, context))
         return context
 
     async def _ask_knowledge(self, task: Task) -> Findings:
@@ -191,7 +191,7 @@ class TaskContextManager:
             _remember(self._found, key, found)
         return found
 
-    def _build(self, asked: _Asked, last: _Made | None) -> Context:
+    def _build(self, asked: _TaskMaterial, last: _BuiltRequest | None) -> Context:
         """A request that fits. Where there is no room even for markers of what is left out, it has
         the task alone.
         """
@@ -206,7 +206,7 @@ class TaskContextManager:
             notes = (*notes, NO_ROOM)
         return _with_notes(context, notes)
 
-    def _fit(self, asked: _Asked, draft: _Draft, last: _Made | None) -> Context:
+    def _fit(self, asked: _TaskMaterial, draft: _Draft, last: _BuiltRequest | None) -> Context:
         """A request that fits by the given counter, too. It is made smaller until it does."""
         window = self.max_tokens
         for _ in range(MAX_ATTEMPTS):
@@ -221,7 +221,7 @@ class TaskContextManager:
             f"the task does not fit max_tokens={self.max_tokens:,} by the given token_counter"
         )
 
-    def _draft(self, asked: _Asked) -> _Draft:
+    def _draft(self, asked: _TaskMaterial) -> _Draft:
         """What tasks say, as messages and as sections."""
         collected, keeps = asked.collected, self.policy.task_results == "keep"
         return _Draft(
@@ -236,7 +236,9 @@ class TaskContextManager:
             },
         )
 
-    def _weave(self, asked: _Asked, draft: _Draft, window: int, last: _Made | None) -> Context:
+    def _weave(
+        self, asked: _TaskMaterial, draft: _Draft, window: int, last: _BuiltRequest | None
+    ) -> Context:
         own = self._own_counter()
         zones, left = self._share(draft, own, window)
         important = _take_important(draft, own, left)
