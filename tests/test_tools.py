@@ -83,6 +83,10 @@ def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
         "search_context",
         "set_working_state",
         "acknowledge_event",
+        "pin",
+        "stash",
+        "remember",
+        "forget",
     ]
     assert set(RECALLED) < {tool.name for tool in tools()}
     for tool in tools():
@@ -100,6 +104,63 @@ def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
         assert [tool.schema for tool in wire.parse(rendered.wire).tools] == [
             tool.schema for tool in tools()
         ]
+
+
+# Pins, stashes, notes
+
+
+def test_a_pinned_message_stays_in_every_request_until_the_pin_is_taken_back(
+    session: Session,
+) -> None:
+    session.append("the goal", "PASSWORD is swordfish", *("word " * 60 for _ in range(60)))
+    asyncio.run(session.prepare(window=1500, reserve_output=200, policy="window"))
+    handle = session.search("PASSWORD")[0].handle
+
+    def sent() -> str:
+        context = asyncio.run(session.prepare(window=1500, reserve_output=200, policy="window"))
+        return json.dumps(context.openai())
+
+    assert "swordfish" not in sent()
+    assert done(session, "pin", {"handle": handle}) == "1 message is pinned."
+    assert "swordfish" in sent()
+    assert done(session, "pin", {"handle": handle}) == "Nothing changed: it was so already."
+    assert done(session, "pin", {"handle": handle[1:], "off": True}).endswith("no longer pinned.")
+    assert "swordfish" not in sent()
+
+
+def test_a_handle_of_many_messages_is_not_pinned_at_once(session: Session) -> None:
+    session.append("the goal", *(f"number {n}: " + "word " * 40 for n in range(60)))
+    context = asyncio.run(session.prepare(window=1500, reserve_output=200, policy="window"))
+    handle = HANDLE.findall(json.dumps(context.openai()))[0]
+    assert "at most 8 can be pinned" in refused(session, "pin", {"handle": handle})
+    assert "aaaaaaaaaaaa" in refused(session, "pin", {"handle": "~aaaaaaaaaaaa"})
+    kept = keep(session, "a text of no message")
+    assert "0 messages" in refused(session, "pin", {"handle": kept})
+
+
+def test_a_text_is_put_away_and_comes_back(session: Session) -> None:
+    assert "labels are none" in refused(session, "stash", {"label": "plan"})
+    said = done(session, "stash", {"label": "plan", "text": "warp, then weft"})
+    assert said == "Stashed 15 characters under 'plan'."
+    assert done(session, "stash", {"label": "plan", "text": None}) == "warp, then weft"
+    assert "labels are 'plan'" in refused(session, "stash", {"label": "plans"})
+    assert done(session, "stash", {"label": "plan", "text": ""}) == "Removed 'plan'."
+    assert "at most 100,000" in refused(session, "stash", {"label": "x", "text": "y" * 100_001})
+    for n in range(50):
+        done(session, "stash", {"label": f"s{n}", "text": "t"})
+    assert "50 stashes already" in refused(session, "stash", {"label": "one more", "text": "t"})
+
+
+def test_a_note_is_stored_as_the_models_and_forgotten_by_its_id(session: Session) -> None:
+    session.append("The deploy runs at noon.")
+    said = done(session, "remember", {"text": "Deploys run at noon.", "about": "deploys"})
+    [note] = session.memory.notes()
+    assert (note.text, note.about, note.by) == ("Deploys run at noon.", "deploys", "model")
+    assert said == f"Stored as note {note.id}."
+    assert done(session, "forget", {"note": note.id}) == "Forgotten."
+    assert session.memory.notes() == []
+    assert "nothing" in refused(session, "remember", {"text": " "})
+    assert refused(session, "forget", {"note": "unknown"})
 
 
 # Recall

@@ -331,6 +331,7 @@ class Rig:
             "knowledge_seconds": told(None, 0.05),
             "project": told(None),
             "progress": told(None),
+            "name": told(self.nodes[0].id, "~aaaaaaaaaaaa"),
             **(self.memory_values() if cls is SessionMemory else {}),
             "notes": flags,
             # What only the engine gives: not wild, but as it is by default.
@@ -380,10 +381,11 @@ WRITES = {
             "fork",
             "append_at",
             "keep_working",
+            "pin",
             "prepare",
             "purge",
         ),
-        *("set_summary", "switch", "undo", "use"),
+        *("set_summary", "stash", "switch", "undo", "use"),
     },
     LoomTree: {
         *(

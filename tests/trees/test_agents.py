@@ -292,7 +292,7 @@ def test_pins_and_stashes_are_bounded(loom: Loom, tree: tuple[LoomTree, list[Nod
     assert one(loom, made, f"→ pin {nodes[-1].short_id}").startswith(
         "✗ LIMIT_EXCEEDED: you have 20 pins"
     )
-    for number in range(commands.STASHES):
+    for number in range(commands.MAX_STASHES):
         one(loom, made, f'→ stash "s{number}" "x"')
     assert one(loom, made, '→ stash "one more" "x"').startswith(
         "✗ LIMIT_EXCEEDED: you have 50 stashes"

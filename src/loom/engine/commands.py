@@ -53,18 +53,14 @@ from loom.engine.digest import digest, digest_nodes
 from loom.engine.picture import picture, words
 from loom.engine.reading import as_text, message_of
 from loom.engine.search import check_search, search_tree
-from loom.engine.sessions import Session
+from loom.engine.sessions import MAX_STASH_CHARS, MAX_STASHES, Session
 from loom.engine.trees import LoomTree, make_tree, write_at_end
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, Conflict, shorten
 from loom.stores import Digits, HandleTarget, Kin, Marks, Node, Overlay, StoredTree, read_stored
 
 MAX_INLINE_TOKENS = 1000  # tokens of a result; of more, head and tail are shown
-PINS, STASHES, STASHED = (
-    20,
-    50,
-    100_000,
-)  # how many an agent may have, and how many characters in one
+PINS = 20  # that an agent may have
 _FOUND = 20  # of a list or a search
 NO_PASSAGES: Mapping[int, str] = MappingProxyType({})
 _TRACE = 200  # actions that are kept
@@ -303,10 +299,10 @@ class _Hand:
 
     def _put_away(self, command: Command) -> str:
         label, memory = _check_name(command.words[0], "a stash"), self._memory()
-        if label not in memory.stashes and len(memory.stashes) >= STASHES:
+        if label not in memory.stashes and len(memory.stashes) >= MAX_STASHES:
             raise _CommandRefused(
                 "LIMIT_EXCEEDED",
-                f"you have {STASHES} stashes, which is all you may have",
+                f"you have {MAX_STASHES} stashes, which is all you may have",
                 '→ drop stash:"LABEL"',
             )
         if name := command.option("content-of"):
@@ -320,10 +316,10 @@ class _Hand:
             text = self._summary(*span.split("-"))
         else:
             text = command.words[1]
-        if len(text) > STASHED:
+        if len(text) > MAX_STASH_CHARS:
             raise _CommandRefused(
                 "LIMIT_EXCEEDED",
-                f"a stash can have at most {STASHED:,} characters, found {len(text):,}",
+                f"a stash can have at most {MAX_STASH_CHARS:,} characters, found {len(text):,}",
                 "stash a part of it",
             )
         self._keep("stash", label, Stash(text, shows=tuple(self._shows)))

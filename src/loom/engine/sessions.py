@@ -127,7 +127,9 @@ from loom.runtime.threads import async_form, async_lines, async_value
 from loom.stores import (
     Addition,
     Draft,
+    FlagMark,
     HandleTarget,
+    Marks,
     NewNode,
     NewSession,
     Node,
@@ -136,13 +138,16 @@ from loom.stores import (
     Request,
     SavedRequest,
     SessionRow,
+    Stash,
     StateValues,
     Usage,
     export_session,
 )
 
 _T = TypeVar("_T")
-
+MAX_PINNED_MESSAGES = 8  # by one handle
+MAX_STASHES = 50  # of a session
+MAX_STASH_CHARS = 100_000
 
 _LOOK = RequestDetails()
 
@@ -1133,6 +1138,65 @@ class Session:
         )
 
     @checks_arguments
+    def pin(self, name: str, *, on: bool = True) -> int:
+        """Keep a message in every request of this path, or stop that.
+
+        `name` is the id of its node, or a handle, which may stand for at most 8 messages. Returns
+        how many messages changed.
+        """
+        check_flag("on", on)
+        self._store.sessions.get(self._workspace.scope, self.id).check_alive()
+        nodes = self._find_nodes(name)
+        marks = self._store.trees.marks(self.row.tree.key, [node.seq for node in nodes])
+        changed = [node for node in nodes if marks.get(node.seq, Marks()).flags.pinned != on]
+        flag = FlagMark("pinned", on, "")
+        if changed:
+            self._store.growth.mark(
+                self.row, [(node.seq, flag) for node in changed], self._workspace.now()
+            )
+        for node in changed:
+            self.emit("marked", marked=node.id)
+        return len(changed)
+
+    def _find_nodes(self, name: str) -> list[Node]:
+        """The nodes of the path that a name or a handle stands for."""
+        if not name.startswith("~"):
+            return [self._on_path(self.path, name)]
+        stretches = [
+            (self._on_path(self.path, first).depth, self._on_path(self.path, last).depth + 1)
+            for first, last in self._store.views.target(self.row, self.path, name).nodes
+        ]
+        count = sum(stop - start for start, stop in stretches)
+        if not 0 < count <= MAX_PINNED_MESSAGES:
+            raise ChoiceError(
+                f"{name} stands for {count:,} messages, and at most {MAX_PINNED_MESSAGES} can be "
+                "pinned at once; search finds handles of single messages"
+            )
+        return [node for start, stop in stretches for node in self.path[start:stop]]
+
+    @checks_arguments
+    def stash(self, label: str, text: str | None = None) -> str:
+        """Keep a text under a label, outside of requests; without a text, get it back.
+
+        Returns the text. An empty text removes the label.
+        """
+        stashes = self._store.states.read(self.row.key, "stash", Stash)
+        name = check_name("label", label).strip()
+        if not name:
+            raise ChoiceError("a stash needs a label that is not empty")
+        if text is None:
+            if name not in stashes:
+                known = ", ".join(map(repr, stashes)) or "none"
+                raise ChoiceError(
+                    f"nothing is stashed under {shorten(name)!r}; the labels are {shorten(known)}"
+                )
+            return stashes[name].text
+        _check_stash(name, check_text("a stash", text), stashes)
+        value = to_json(Stash(text)) if text.strip() else None
+        self._store.states.put(self.row.key, "stash", {name: value}, self._workspace.now())
+        return text
+
+    @checks_arguments
     def search(
         self,
         query: str,
@@ -1423,6 +1487,7 @@ class Session:
     akeep_working = async_form(keep_working)
     ametadata = async_form(metadata)
     apolicy = async_value(policy)
+    apin = async_form(pin)
     apurge = async_form(purge)
     arecall = async_form(recall)
     arecall_shown = async_form(recall_shown)
@@ -1431,6 +1496,7 @@ class Session:
     aresume = async_form(resume)
     asearch = async_form(search)
     aset_summary = async_form(set_summary)
+    astash = async_form(stash)
     asummary = async_value(summary)
     aswitch = async_form(switch)
     atake = async_form(take)
@@ -1462,3 +1528,16 @@ def _measure(state: Working, report: Report) -> Working:
     and what it left free.
     """
     return state.set_measures(report.pressure, report.usable - report.input_tokens)
+
+
+def _check_stash(label: str, text: str, stashes: Mapping[str, Stash]) -> None:
+    """Refuse a text that is too long, and a label beyond those that a session may have."""
+    if len(text) > MAX_STASH_CHARS:
+        raise ChoiceError(
+            f"a stash can have at most {MAX_STASH_CHARS:,} characters, found {len(text):,}; stash "
+            "a part of it"
+        )
+    if label not in stashes and len(stashes) >= MAX_STASHES:
+        raise ChoiceError(
+            f"there are {MAX_STASHES} stashes already; remove one with an empty text first"
+        )

@@ -7,7 +7,7 @@ an error, for whoever runs the model.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.searchable import ECHOES
+from loom.engine.memory import RememberOptions, SessionMemory
 from loom.engine.search import DEFAULT_HITS
 from loom.errors import ChoiceError, shorten
 from loom.recall.hits import Hit
@@ -39,6 +40,10 @@ class Remembers(Protocol):
     def keep_working(self, working: Working) -> Working: ...
     def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]: ...
     def search(self, query: str, limit: int | None = None) -> list[Hit]: ...
+    def pin(self, name: str, *, on: bool = True) -> int: ...
+    def stash(self, label: str, text: str | None = None) -> str: ...
+    @property
+    def memory(self) -> SessionMemory: ...
 
 
 class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
@@ -89,7 +94,35 @@ class _SetWorkingState(Struct, frozen=True, forbid_unknown_fields=True):
     ) = None
 
 
-_TOOLS: dict[str, tuple[type[Struct], str]] = {
+class _Pin(Struct, frozen=True, forbid_unknown_fields=True):
+    handle: Annotated[str, Meta(description="The handle of the message, from search_context.")]
+    off: Annotated[bool, Meta(description="True to take the pin back.")] | None = None
+
+
+class _Stash(Struct, frozen=True, forbid_unknown_fields=True):
+    label: Annotated[str, Meta(description="A short name for the text.")]
+    text: (
+        Annotated[str, Meta(description="The text to put away. Without it, you get it back.")]
+        | None
+    ) = None
+
+
+class _Remember(Struct, frozen=True, forbid_unknown_fields=True):
+    text: Annotated[str, Meta(description="What to remember, in a sentence or two.")]
+    about: Annotated[str, Meta(description="What it is about: a name or a topic.")] | None = None
+    supersedes: Annotated[str, Meta(description="The id of the note that it replaces.")] | None = (
+        None
+    )
+    sources: (
+        Annotated[tuple[str, ...], Meta(description="Handles of the messages that say so.")] | None
+    ) = None
+
+
+class _Forget(Struct, frozen=True, forbid_unknown_fields=True):
+    note: Annotated[str, Meta(description="The id of the note, as `remember` gave it.")]
+
+
+TOOLS: dict[str, tuple[type[Struct], str]] = {
     "recall": (
         _Recall,
         f"Get back what was left out of this conversation under a handle such as {SAMPLE}. Long "
@@ -110,14 +143,35 @@ _TOOLS: dict[str, tuple[type[Struct], str]] = {
         "Say that you dealt with a pending event. The event and its risk are removed from your "
         "working state.",
     ),
+    "pin": (
+        _Pin,
+        "Keep an earlier message in every request from now on, by its handle; or stop that.",
+    ),
+    "stash": (
+        _Stash,
+        "Put a text away under a label, outside of your context, or get it back.",
+    ),
+    "remember": (
+        _Remember,
+        "Store a note about this work, so that you find it when it matters later.",
+    ),
+    "forget": (
+        _Forget,
+        "Show a note no longer, because it is wrong or no longer needed.",
+    ),
 }
 _Given = TypeVar("_Given", bound=Struct)
 
 
 def tools() -> tuple[Tool, ...]:
     """The tools, as any provider takes them."""
+    return make_tools(TOOLS)
+
+
+def make_tools(table: Mapping[str, tuple[type[Struct], str]]) -> tuple[Tool, ...]:
+    """The tools of a table: for each name what it takes, and what it does."""
     return tuple(
-        Tool(name, about, to_json(_schema(takes))) for name, (takes, about) in _TOOLS.items()
+        Tool(name, about, to_json(_schema(takes))) for name, (takes, about) in table.items()
     )
 
 
@@ -174,22 +228,32 @@ def _answer(call: ToolCall, text: str, error: bool = False) -> Message:
 
 
 def _does(session: Remembers, call: ToolCall) -> str:
-    match call.name:
-        case "recall":
-            return _recall(session, _read_arguments(call, _Recall))
-        case "search_context":
-            return _search(session, _read_arguments(call, _SearchContext))
-        case "set_working_state":
-            return _keep(session, _read_arguments(call, _SetWorkingState))
-        case "acknowledge_event":
-            return _acknowledge(session, _read_arguments(call, _AcknowledgeEvent))
-        case _:
-            raise ChoiceError(
-                f"{shorten(call.name)!r} is not a tool of Loom; its tools are {', '.join(_TOOLS)}"
-            )
+    if call.name not in TOOLS:
+        raise ChoiceError(
+            f"{shorten(call.name)!r} is not a tool of Loom; its tools are {', '.join(TOOLS)}"
+        )
+    match read_arguments(call, TOOLS[call.name][0]):
+        case _Recall() as asked:
+            return _recall(session, asked)
+        case _SearchContext() as asked:
+            return _search(session, asked)
+        case _SetWorkingState() as asked:
+            return _keep(session, asked)
+        case _AcknowledgeEvent() as asked:
+            return _acknowledge(session, asked)
+        case _Pin() as asked:
+            return _pin(session, asked)
+        case _Stash() as asked:
+            return _stash(session, asked)
+        case _Remember() as asked:
+            return _remember(session, asked)
+        case _Forget() as asked:
+            session.memory.forget(asked.note.strip())
+            return "Forgotten."
+    raise AssertionError(call.name)
 
 
-def _read_arguments(call: ToolCall, takes: type[_Given]) -> _Given:
+def read_arguments(call: ToolCall, takes: type[_Given]) -> _Given:
     try:
         # A number in quotes is a number: models do write them so.
         return msgspec.convert(from_json(call.arguments.strip() or "{}"), takes, strict=False)
@@ -308,3 +372,31 @@ def _acknowledge(session: Remembers, asked: _AcknowledgeEvent) -> str:
     )
     pending = len(made.pending_events)
     return f"Acknowledged. {pending} pending {'event is' if pending == 1 else 'events are'} left."
+
+
+def _pin(session: Remembers, asked: _Pin) -> str:
+    handle = "~" + asked.handle.strip().removeprefix("~")
+    changed = session.pin(handle, on=not asked.off)
+    if not changed:
+        return "Nothing changed: it was so already."
+    noun = "message is" if changed == 1 else "messages are"
+    return f"{changed} {noun} {'no longer ' if asked.off else ''}pinned."
+
+
+def _stash(session: Remembers, asked: _Stash) -> str:
+    text = session.stash(asked.label, asked.text)
+    if asked.text is None:
+        return text
+    if not asked.text.strip():
+        return f"Removed {shorten(asked.label)!r}."
+    return f"Stashed {len(text):,} characters under {shorten(asked.label)!r}."
+
+
+def _remember(session: Remembers, asked: _Remember) -> str:
+    given = {"about": asked.about, "supersedes": asked.supersedes, "sources": asked.sources}
+    options = RememberOptions(by="model")
+    for name, value in given.items():
+        if value:
+            options[name] = value  # type: ignore[literal-required]
+    note = session.memory.remember(asked.text, **options)
+    return f"Stored as note {note.id}."

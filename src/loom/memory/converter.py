@@ -12,10 +12,10 @@ Rules of this file:
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from loom.conversation.canonical import from_json, to_json, to_sorted_json
 from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
+from loom.memory.shortening import shorten_line
 from loom.runtime import Task
 from loom.runtime.messages import (
     TOOL_CALL,
@@ -222,15 +222,11 @@ def _describe_arguments(arguments: str) -> str:
     if given in ({}, "", None):
         return "..."
     if not isinstance(given, dict):
-        return _cut(given if isinstance(given, str) else to_json(given), MAX_ARGUMENTS_CHARS)
-    named = (f"{name}={_cut(_show(value), MAX_ARGUMENT_CHARS)}" for name, value in given.items())
-    return _cut(", ".join(named), MAX_ARGUMENTS_CHARS)
-
-
-def _show(value: Any) -> str:
-    return to_json(value)
-
-
-def _cut(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+        return shorten_line(
+            given if isinstance(given, str) else to_json(given), MAX_ARGUMENTS_CHARS
+        )
+    named = (
+        f"{name}={shorten_line(to_json(value), MAX_ARGUMENT_CHARS)}"
+        for name, value in given.items()
+    )
+    return shorten_line(", ".join(named), MAX_ARGUMENTS_CHARS)

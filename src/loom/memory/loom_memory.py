@@ -15,10 +15,12 @@ from msgspec import Struct
 from loom.conversation.canonical import to_sorted_json
 from loom.conversation.checked import check_number, checks_arguments
 from loom.engine.loom import Loom
+from loom.engine.sessions import Session
 from loom.engine.tasks import TaskEntry
 from loom.errors import ChoiceError, describe
 from loom.memory.converter import describe_call
 from loom.memory.importance import MIN_IMPORTANCE, importance_of
+from loom.memory.shortening import shorten_line
 from loom.recall.hits import Hit
 from loom.runtime import Task
 from loom.runtime.messages import TOOL_CALL
@@ -89,10 +91,10 @@ class LoomMemory:
         short.
         """
         check_number("limit", limit, 1)
-        row = self._session(session_id)
-        if row is None:
+        session = self.find_session(session_id)
+        if session is None:
             return []
-        text = self.loom.session(row).summary
+        text = session.summary
         written = []
         if text:
             written = [
@@ -140,16 +142,17 @@ class LoomMemory:
         important = [entry for entry in entries if importance_of(entry.task) > MIN_IMPORTANCE]
         return sorted(important, key=lambda entry: -round(importance_of(entry.task), 6))
 
-    def _session(self, session_id: str | None) -> str | None:
-        """The id of the session of a label; None if no task named it yet."""
+    @checks_arguments
+    def find_session(self, session_id: str | None = None) -> Session | None:
+        """The session of a label; None if no task named it yet."""
         entries = self.loom.tasks(session_id=session_id, limit=1)
-        return entries[0].session if entries else None
+        return self.loom.session(entries[0].session) if entries else None
 
     def _search(self, query: str, limit: int, session_id: str | None) -> list[Hit]:
         if session_id is None:
             return self.loom.search(query, limit=limit)
-        session = self._session(session_id)
-        return self.loom.session(session).search(query, limit=limit) if session else []
+        session = self.find_session(session_id)
+        return session.search(query, limit=limit, shown=True) if session else []
 
     aadd_task = async_form(add_task)
     aget_l1_tasks = async_form(get_l1_tasks)
@@ -163,8 +166,8 @@ def summarize_task(task: Task) -> TaskSummary:
     return TaskSummary(
         task_id=task.task_id,
         action=task.action,
-        parameters=_shorten(_describe_parameters(task)),
-        result=_shorten(describe_result(task)),
+        parameters=shorten_line(_describe_parameters(task), MAX_SUMMARY_CHARS),
+        result=shorten_line(describe_result(task), MAX_SUMMARY_CHARS),
         tags=find_tags(task),
         importance=importance_of(task),
         session_id=task.session_id,
@@ -192,8 +195,3 @@ def _describe_parameters(task: Task) -> str:
     if task.action == TOOL_CALL:
         return describe_call(task)
     return to_sorted_json(task.parameters) if task.parameters else ""
-
-
-def _shorten(text: str, most: int = MAX_SUMMARY_CHARS) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
