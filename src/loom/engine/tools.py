@@ -193,6 +193,8 @@ def _or_null(about: dict[str, Any]) -> dict[str, Any]:
     if "anyOf" not in about:
         return about
     given, null = about["anyOf"]
+    if "enum" in given:
+        return {**given, "type": ["string", null["type"]], "enum": [*given["enum"], None]}
     return {**given, "type": [given["type"], null["type"]]}
 
 

@@ -6,6 +6,7 @@ session is a label of the caller's, matched exactly. The first three layers show
 search is across all sessions of the agent's scope.
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 from weakref import finalize
@@ -62,7 +63,7 @@ class LoomMemory:
         self._is_own = loom is None
         self.loom = loom or Loom.open(":memory:")
         if self._is_own:
-            self._end = finalize(self, self.loom.close)
+            self._end = finalize(self, _close_own, self.loom)
 
     def add_task(self, task: Task | Mapping[str, Any]) -> Task:
         """Add a task. One whose id is there already is not written again; what became of it is, if
@@ -159,6 +160,16 @@ class LoomMemory:
     aget_l2_tasks = async_form(get_l2_tasks)
     aget_l3_summaries = async_form(get_l3_summaries)
     asearch_tasks = async_form(search_tasks)
+
+
+def _close_own(loom: Loom) -> None:
+    """Close a store that nobody uses any more. The last one who used it may be a thread of the
+    store, which cannot wait for itself.
+    """
+    if threading.current_thread().name.startswith("loom"):
+        threading.Thread(target=loom.close, name="close-memory").start()
+    else:
+        loom.close()
 
 
 def summarize_task(task: Task) -> TaskSummary:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from inspect import isawaitable
-from itertools import chain
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from loom.conversation.checked import check_number
 from loom.errors import ChoiceError, describe
-from loom.memory.converter import PLANNING, THINKING
+from loom.memory.converter import DIRECT_MESSAGE, PLANNING, THINKING
 from loom.memory.event_ranking import event_words, rank_events
 from loom.runtime import Task
 from loom.runtime.messages import TOOL_CALL, TOOL_RESULT
@@ -127,12 +126,23 @@ class EventBusContextSource:
         ask = self.event_bus
         messages: list[Task] = []
         if reader:
-            found = await _ask(ask, "query_by_target", reader, reader, session_id=label)
-            messages = [each for each in found if each.is_direct_message]
+            messages = await _ask(
+                ask,
+                "query_by_target",
+                reader,
+                reader,
+                session_id=label,
+                action=DIRECT_MESSAGE,
+                limit=MAX_DIRECT_MESSAGES,
+            )
         recent = await _ask(ask, "recent", session_id=label, limit=RECENT_EVENTS)
-        of_task = await _ask(ask, "query_by_task", task.task_id, session_id=label)
-        events = list({each.task_id: each for each in chain(of_task, recent)}.values())
-        events.sort(key=lambda each: each.created_at)
+        of_task = await _ask(
+            ask, "query_by_task", task.task_id, session_id=label, limit=MAX_READ_TASKS
+        )
+        # from the oldest on, in the order in which they were published
+        newest = _ids(recent)
+        older = [each for each in of_task if each.task_id not in newest]
+        events = [*reversed(older), *reversed(recent)]
         flight = [
             each
             for each in split_flight(task, events)[0]
@@ -141,7 +151,7 @@ class EventBusContextSource:
         of_others = self._select_others(task, events, reader, flight)
         return SourceFindings(
             flight=tuple(flight),
-            messages=tuple(messages[:MAX_DIRECT_MESSAGES]),
+            messages=tuple(messages),
             events=tuple(rank_events(task, of_others, reader)[: self.limit]),
             notes=() if reader else (NO_READER,),
         )

@@ -162,9 +162,11 @@ class MemoryTools:
                 return self._search(asked.query or "", asked.limit or L4_LIMIT, asked.session_id)
         limit = asked.limit or L4_LIMIT
         assert asked.query is not None
-        found = self._search(asked.query, limit, label or "")
-        found += self._search(asked.query, limit, None)
-        return list({item["task_id"]: item for item in reversed(found)}.values())[::-1][:limit]
+        found: dict[str, dict[str, Any]] = {}
+        for where in (label or "", None):
+            for item in self._search(asked.query, limit, where):
+                found.setdefault(item["task_id"], item)
+        return list(found.values())[:limit]
 
     def _use_session(self, call: ToolCall) -> str:
         """What a tool of a session gives, in the session of the label."""
