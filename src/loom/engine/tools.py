@@ -19,7 +19,7 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.searchable import ECHOES
-from loom.engine.memory import RememberOptions, SessionMemory
+from loom.engine.memory import SessionMemory
 from loom.engine.search import DEFAULT_HITS
 from loom.errors import ChoiceError, shorten
 from loom.recall.hits import Hit
@@ -113,9 +113,6 @@ class _Remember(Struct, frozen=True, forbid_unknown_fields=True):
     supersedes: Annotated[str, Meta(description="The id of the note that it replaces.")] | None = (
         None
     )
-    sources: (
-        Annotated[tuple[str, ...], Meta(description="Handles of the messages that say so.")] | None
-    ) = None
 
 
 class _Forget(Struct, frozen=True, forbid_unknown_fields=True):
@@ -395,10 +392,7 @@ def _stash(session: Remembers, asked: _Stash) -> str:
 
 
 def _remember(session: Remembers, asked: _Remember) -> str:
-    given = {"about": asked.about, "supersedes": asked.supersedes, "sources": asked.sources}
-    options = RememberOptions(by="model")
-    for name, value in given.items():
-        if value:
-            options[name] = value  # type: ignore[literal-required]
-    note = session.memory.remember(asked.text, **options)
+    note = session.memory.remember(
+        asked.text, by="model", about=asked.about or "", supersedes=asked.supersedes or ""
+    )
     return f"Stored as note {note.id}."

@@ -199,23 +199,23 @@ def merge_collected(parts: Sequence[SourceFindings]) -> SourceFindings:
     and what is remembered is not told as an event.
     """
     flight = _merge_flight(parts)
-    messages = _once(each for part in parts for each in part.messages)
+    messages = _drop_repeats(each for part in parts for each in part.messages)
     taken = _ids([*flight, *messages])
     recent = [
         each
-        for each in _once(each for part in parts for each in part.recent)
+        for each in _drop_repeats(each for part in parts for each in part.recent)
         if each.task_id not in taken
     ]
     taken |= _ids(recent)
     important = [
         each
-        for each in _once(each for part in parts for each in part.important)
+        for each in _drop_repeats(each for part in parts for each in part.important)
         if each.task_id not in taken
     ]
     taken |= _ids(important)
     events = [
         each
-        for each in _once(each for part in parts for each in part.events)
+        for each in _drop_repeats(each for part in parts for each in part.events)
         if each.task_id not in taken
     ]
     return SourceFindings(
@@ -233,13 +233,13 @@ def _merge_flight(parts: Sequence[SourceFindings]) -> list[Task]:
     best.
     """
     found = [part.flight for part in parts if part.flight]
-    merged = _once(each for flight in found for each in flight)
+    merged = _drop_repeats(each for flight in found for each in flight)
     if len(found) > 1:
         merged.sort(key=lambda each: each.created_at)
     return merged
 
 
-def _once(tasks: Any) -> list[Task]:
+def _drop_repeats(tasks: Any) -> list[Task]:
     return list({task.task_id: task for task in tasks}.values())
 
 
