@@ -8,9 +8,12 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from loom.conversation.canonical import from_json, is_sendable
+
 # What became of an event. Only a direct message that nobody acknowledged is open.
 OPEN, NOTICE, ACKNOWLEDGED, EXPIRED = 0, 1, 2, 3
 MAX_HISTORY_EVENTS = 1000  # that a home keeps, besides open ones
+MAX_COLUMN_CHARS = 400  # of a name that is looked for
 MAX_REMEMBERED_IDS = 100_000  # by which an event that comes again is known
 
 
@@ -71,6 +74,29 @@ class EventFilter(Struct, frozen=True, kw_only=True):
         is_agent = bool(self.target) and event.target == self.target
         is_node = bool(self.target_node) and event.target_node == self.target_node
         return is_agent or is_node
+
+
+def check_event(event: EventRow) -> None:
+    """Raises ValueError if the columns of an event are not those of the task in its data."""
+    task = from_json(event.data)
+    if not isinstance(task, dict):
+        raise ValueError("it is not a task")
+    said = {
+        "task_id": event.id,
+        "action": event.action,
+        "source_agent": event.source,
+        "target_agent": event.target,
+        "session_id": event.session,
+    }
+    for name, column in said.items():
+        if task.get(name, "") != column:
+            raise ValueError(f"its {name} is {task.get(name, '')!r:.80} and {column!r:.80}")
+    columns = [event.id, event.action, event.node, event.target_node, event.parent]
+    for text in (*columns, event.source, event.target, event.session):
+        if len(text) > MAX_COLUMN_CHARS or "\0" in text or not is_sendable(text):
+            raise ValueError("it has a name that no column holds")
+    if not event.id or event.state not in (OPEN, NOTICE, ACKNOWLEDGED, EXPIRED):
+        raise ValueError(f"its state is {event.state}")
 
 
 def sort_urgent(events: Iterable[EventRow], limit: int) -> list[EventRow]:

@@ -7,13 +7,14 @@ is never seen again. Who publishes waits for no handler.
 
 import asyncio
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from loom.conversation.checked import check_number, checks_arguments
 from loom.conversation.events import MAX_HISTORY_EVENTS, NOTICE, OPEN, EventFilter, EventRow
-from loom.errors import ChoiceError
+from loom.errors import ChoiceError, UnreadableWarning
 from loom.runtime.checks import check_label, to_milliseconds
 from loom.runtime.home import EventHome, MemoryHome
 from loom.runtime.subscription import Handler, Subscription
@@ -227,7 +228,16 @@ class EventBus:
 
     @staticmethod
     def _to_tasks(events: Iterable[EventRow]) -> list[Task]:
-        return [Task.from_json(event.data) for event in events]
+        made = []
+        for event in events:
+            try:
+                made.append(Task.from_json(event.data))
+            except ChoiceError as error:
+                warnings.warn(
+                    UnreadableWarning(f"event {event.id} cannot be read and is left out: {error}"),
+                    stacklevel=3,
+                )
+        return made
 
     apublish = async_form(publish)
     apublish_all = async_form(publish_all)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -28,9 +28,11 @@ from loom.conversation.events import (
     sort_urgent,
 )
 from loom.errors import StoreError
-from loom.stores.sessions import Scope
 from loom.stores.sql.database import Database, NoticeListener, Reader, Row, Writer
 from loom.stores.sql.stored import read_each, read_rows
+
+if TYPE_CHECKING:
+    from loom.stores.sessions import Scope
 
 CHANNEL = "loom_events"
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.01, 0.25  # between two looks at a file
@@ -42,7 +44,9 @@ _PAGE_ROWS = 200
 class StoredEvents:
     """The events of one project."""
 
-    def __init__(self, database: Database, scope: Scope, history: int = MAX_HISTORY_EVENTS) -> None:
+    def __init__(
+        self, database: Database, scope: "Scope", history: int = MAX_HISTORY_EVENTS
+    ) -> None:
         self._database, self._history = database, history
         self._where = (scope.tenant, scope.project)
         self._bus = 0
@@ -52,19 +56,12 @@ class StoredEvents:
 
     def append(self, events: Sequence[EventRow], now: int) -> int:
         with self._database.write() as writer:
-            bus, last = self._lock(writer)
+            bus, last = lock_bus(writer, *self._where)
             _expire(writer, bus, now)
-            fresh = _leave_out_known(writer, bus, events)
-            rows = [
-                replace(event, seq=seq, state=EXPIRED if event.has_expired(now) else event.state)
-                for seq, event in enumerate(fresh, last + 1)
-            ]
+            rows = insert_events(writer, bus, last, events, now)
             if not rows:
                 return 0
-            writer.run_many(_INSERT, [(bus, *_to_columns(row)) for row in rows])
-            writer.run_many(_REMEMBER, [(bus, row.id, row.seq) for row in rows])
             newest = rows[-1].seq
-            writer.all("UPDATE buses SET last = $2 WHERE key = $1", bus, newest)
             if newest // PRUNE_EVERY > last // PRUNE_EVERY:
                 self._prune(writer, bus, newest)
             if self._database.name == "postgres":
@@ -95,7 +92,7 @@ class StoredEvents:
 
     def acknowledge(self, ids: Sequence[str], now: int) -> list[str]:
         with self._database.write() as writer:
-            bus, _ = self._lock(writer)
+            bus, _ = lock_bus(writer, *self._where)
             _expire(writer, bus, now)
             rows = writer.all(_ACKNOWLEDGE, bus, to_json(list(ids)), ACKNOWLEDGED)
         settled = {name for (name,) in rows}
@@ -148,15 +145,6 @@ class StoredEvents:
 
     # Reading
 
-    def _lock(self, writer: Writer) -> tuple[int, int]:
-        """The project's bus and its last number, held until the transaction ends."""
-        row = writer.first_row(f"{_BUS} {{lock}}", *self._where)
-        if row is None:
-            writer.all(_MAKE_BUS, *self._where)
-            row = writer.first_row(f"{_BUS} {{lock}}", *self._where)
-        assert row is not None
-        return int(row[0]), int(row[1])
-
     def _read_last(self, reader: Reader) -> int:
         row = reader.first_row(_BUS, *self._where)
         return int(row[1]) if row else 0
@@ -198,7 +186,7 @@ class StoredEvents:
         place = 2**62 if after is None else after
         while rows := read_rows(reader, sql, bus, place, oldest, name):
             place = rows[-1][0]
-            yield from read_each(rows, _to_event, lambda row: f"event {row[1]}")
+            yield from read_each(rows, read_event, lambda row: f"event {row[1]}")
 
     def _prune(self, writer: Writer, bus: int, last: int) -> None:
         writer.all(
@@ -230,6 +218,57 @@ def _statements(wanted: EventFilter, is_forward: bool) -> list[tuple[str, str]]:
     return made
 
 
+def lock_bus(writer: Writer, tenant: str, project: str) -> tuple[int, int]:
+    """The bus of a project and its last number, held until the transaction ends."""
+    row = writer.first_row(f"{_BUS} {{lock}}", tenant, project)
+    if row is None:
+        writer.all(_MAKE_BUS, tenant, project)
+        row = writer.first_row(f"{_BUS} {{lock}}", tenant, project)
+    assert row is not None
+    return int(row[0]), int(row[1])
+
+
+def insert_events(
+    writer: Writer, bus: int, last: int, events: Sequence[EventRow], now: int
+) -> list[EventRow]:
+    """Write events after the last one of a bus that is locked; those that are new."""
+    rows = [
+        replace(event, seq=seq, state=EXPIRED if event.has_expired(now) else event.state)
+        for seq, event in enumerate(_leave_out_known(writer, bus, events), last + 1)
+    ]
+    if rows:
+        writer.run_many(_INSERT, [(bus, *_to_columns(row)) for row in rows])
+        writer.run_many(_REMEMBER, [(bus, row.id, row.seq) for row in rows])
+        writer.all("UPDATE buses SET last = $2 WHERE key = $1", bus, rows[-1].seq)
+    return rows
+
+
+def remove_events(database: Database, events: Sequence[tuple[int, str]]) -> None:
+    """Take back events that came with a file, given by bus and id."""
+    if not events:
+        return
+    with database.write() as writer:
+        for table in ("events", "event_ids"):
+            writer.run_many(f"DELETE FROM {table} WHERE bus = $1 AND id = $2", events)
+
+
+def take_events_of(
+    writer: Writer, where: tuple[str, str], session: str, key: int, nodes: Sequence[int]
+) -> None:
+    """Take away what a session that is purged said in events: the tasks at these nodes, what comes
+    from the session, and what has its label, unless another session has it too.
+    """
+    row = writer.first_row(_BUS, *where)
+    if row is None:
+        return
+    bus = row[0]
+    ids = writer.all(_TASK_IDS, key, str(list(nodes)))
+    writer.run_many("DELETE FROM events WHERE bus = $1 AND id = $2", [(bus, i) for (i,) in ids])
+    writer.all("DELETE FROM events WHERE bus = $1 AND node = $2 AND node <> ''", bus, session)
+    for (label,) in writer.all(_OWN_LABELS, key, *where):
+        writer.all("DELETE FROM events WHERE bus = $1 AND session = $2", bus, label)
+
+
 def _leave_out_known(reader: Reader, bus: int, events: Sequence[EventRow]) -> list[EventRow]:
     """The events whose ids are not known yet, each once."""
     first = {event.id: event for event in reversed(events)}
@@ -251,17 +290,17 @@ def _place_of(event: EventRow) -> int:
 
 
 def _to_columns(event: EventRow) -> Row:
-    return tuple(getattr(event, name) for name in _COLUMNS)
+    return tuple(getattr(event, name) for name in EVENT_COLUMNS)
 
 
-def _to_event(row: Row) -> EventRow:
-    fields: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+def read_event(row: Row) -> EventRow:
+    fields: dict[str, Any] = dict(zip(EVENT_COLUMNS, row, strict=True))
     if not isinstance(fields["data"], str) or not isinstance(fields["id"], str):
         raise ValueError("its row is not valid")
     return EventRow(**fields)
 
 
-_COLUMNS = (
+EVENT_COLUMNS = (
     "seq",
     "id",
     "action",
@@ -277,7 +316,7 @@ _COLUMNS = (
     "state",
     "data",
 )
-_NAMES = ", ".join(_COLUMNS)
+_NAMES = ", ".join(EVENT_COLUMNS)
 _BUS = "SELECT key, last FROM buses WHERE tenant = $1 AND project = $2"
 _MAKE_BUS = """INSERT INTO buses (tenant, project, last) VALUES ($1, $2, 0)
     ON CONFLICT (tenant, project) DO NOTHING"""
@@ -293,4 +332,10 @@ _ACKNOWLEDGE = """UPDATE events SET state = $3 WHERE bus = $1 AND state = 0 AND 
     RETURNING id"""
 _FORGET = """DELETE FROM event_ids WHERE bus = $1 AND seq <= $2
     AND seq NOT IN (SELECT seq FROM events WHERE bus = $1 AND state = 0)"""
+_TASK_IDS = """SELECT n.generation FROM sessions s CROSS JOIN {each_int:2} e CROSS JOIN nodes n
+    WHERE s.key = $1 AND n.tree = s.tree AND n.seq = e.value AND n.generation <> ''"""
+_OWN_LABELS = """SELECT x.name FROM states x WHERE x.session = $1 AND x.kind = 'label'
+    AND x.name <> '' AND NOT EXISTS (SELECT 1 FROM states o JOIN sessions s ON s.key = o.session
+    WHERE o.kind = 'label' AND o.name = x.name AND o.session <> $1 AND s.status <> 'purged'
+    AND s.tenant = $2 AND s.project = $3)"""
 assert OPEN == 0  # as the statements and the indexes have it

@@ -17,6 +17,7 @@ from loom.conversation.names import check_name, plain_name
 from loom.conversation.system_messages import kind_of
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
+from loom.stores.events import take_events_of
 from loom.stores.health.purge import held_by, take_words
 from loom.stores.memory.notes import take_notes_of
 from loom.stores.sql.database import Database, Reader, Row, Writer
@@ -641,6 +642,8 @@ class Sessions:
             if cursor is not None:
                 said = nodes.get(writer, tree, cursor).depth + 1
                 stay = said - len(held_by(writer, tree, [cursor], gone))
+            where = (row.tree.tenant, row.tree.project)
+            take_events_of(writer, where, row.id, row.key, sorted(gone))
             take_words(writer, row.tree, row.key, gone, now)
             _take_notes(writer, row, gone if notes else None)
             writer.all(

@@ -33,6 +33,7 @@ from loom.stores.sql.stored import (
 from loom.stores.states import Pin
 from loom.stores.store import Store
 from loom.stores.transfer.documents import export_documents, has_documents
+from loom.stores.transfer.events import export_events, has_events
 from loom.stores.transfer.intake import ImportedSession as ImportedSession
 from loom.stores.transfer.intake import import_lines as import_lines
 from loom.stores.transfer.lines import (
@@ -43,6 +44,7 @@ from loom.stores.transfer.lines import (
     WHAT,
     DocumentLine,
     EndLine,
+    EventLine,
     First,
     HandleLine,
     NodeLine,
@@ -123,9 +125,10 @@ def export_all(
             for line in _settings(reader, scope, everywhere, left_out)
             if sound_setting(line, left_out)
         )
-        kept: Iterable[DocumentLine | NoteLine] = chain(
+        kept: Iterable[DocumentLine | NoteLine | EventLine] = chain(
             export_documents(reader, scope, everywhere, left_out),
             export_notes(reader, scope, everywhere, left_out),
+            export_events(reader, scope, everywhere, left_out),
         )
         yield from _count_lines(
             settled, _parts(store, reader, scope, everywhere, left_out), everywhere, kept
@@ -135,7 +138,7 @@ def export_all(
 
 def _find_version(reader: Reader, scope: Scope, everywhere: bool) -> int:
     """The oldest version of the format that has what there is to export."""
-    if has_notes(reader, scope, everywhere):
+    if has_notes(reader, scope, everywhere) or has_events(reader, scope, everywhere):
         return VERSION
     if has_documents(reader, scope, everywhere):
         return DOCUMENTS_VERSION
@@ -191,7 +194,7 @@ def _count_lines(
     settings: Iterable[SettingLine],
     parts: Iterable["_TreeExport"],
     everywhere: bool,
-    kept: Iterable[DocumentLine | NoteLine] = (),
+    kept: Iterable[DocumentLine | NoteLine | EventLine] = (),
 ) -> Iterator[str]:
     sessions = nodes = lines = 0
     for line in map(to_json, settings):

@@ -25,15 +25,18 @@ from loom.conversation.agents import Agent
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Diverged, StoreError, TranscriptError
 from loom.stores import settings
+from loom.stores.events import remove_events
 from loom.stores.sessions import Scope
 from loom.stores.sql.database import Row, Writer
 from loom.stores.states import StateKinds
 from loom.stores.store import Store
 from loom.stores.transfer.documents import import_document
+from loom.stores.transfer.events import take_event
 from loom.stores.transfer.line_checks import check_given_name, decode_data
 from loom.stores.transfer.lines import (
     DocumentLine,
     EndLine,
+    EventLine,
     First,
     HandleLine,
     Line,
@@ -51,6 +54,7 @@ from loom.stores.transfer.tree_intake import TreeIntake
 
 _BATCH_LINES = 1000  # in one transaction: between two of them other writers have their turn
 _BATCH_CHARS = 4_000_000  # likewise: a few huge lines are as much as many small ones
+_ScopedLine = SettingLine | TreeLine | DocumentLine | NoteLine | EventLine
 # The lines of a section after its tree, in their order.
 _ORDER: tuple[type[Line], ...] = (SessionLine, NodeLine, HandleLine, ViewLine)
 _OTHERS = """SELECT key FROM sessions
@@ -107,6 +111,7 @@ def import_lines(
                 for where, key in intake.documents if intake else ():
                     store.documents.remove(where, [key])
                 store.notes.remove(intake.notes if intake else ())
+                remove_events(store.database, intake.events if intake else ())
         raise
     if intake is None:
         return []
@@ -168,6 +173,7 @@ class _Intake:
         self.begun: set[int] = set()
         self.documents: list[tuple[Scope, int]] = []
         self.notes: list[int] = []
+        self.events: list[tuple[int, str]] = []
         self._fresh: dict[tuple[str, str], set[str]] = {}  # sessions that came with the file
         self.nodes = self._lines = 0
         self.told: list[ImportedSession] = []
@@ -180,12 +186,9 @@ class _Intake:
                 self._end(writer, *numbered[0])
             elif kind is SettingLine:
                 self._settled += [self._setting(number, line) for number, line in numbered]
-            elif kind is DocumentLine:
+            elif kind in (DocumentLine, NoteLine, EventLine):
                 for number, line in numbered:
-                    self._document(writer, number, line)
-            elif kind is NoteLine:
-                for number, line in numbered:
-                    self._note(writer, number, line)
+                    self._take_kept(writer, number, line)
             elif kind is TreeLine:
                 for number, line in numbered:
                     self._close(writer, number)
@@ -213,22 +216,24 @@ class _Intake:
         takers[stage](writer, numbered)
         self.begun |= section.begun
 
-    def _document(self, writer: Writer, number: int, line: DocumentLine) -> None:
-        """Documents come after the trees; one that is here already stays."""
+    def _take_kept(
+        self, writer: Writer, number: int, line: DocumentLine | NoteLine | EventLine
+    ) -> None:
+        """Documents, notes and events come after the trees; what is here already stays."""
         self._close(writer, number)
-        scope = self._scope_of(number, "document", line)
-        key = import_document(writer, scope, number, line)
-        if key:
-            self.documents.append((scope, key))
-
-    def _note(self, writer: Writer, number: int, line: NoteLine) -> None:
-        """Notes come after the trees; one that is here already stays."""
-        self._close(writer, number)
-        scope = self._scope_of(number, "note", line)
-        fresh = self._fresh.get((scope.tenant, scope.project), set[str]())
-        key = take_note(writer, scope, number, line, fresh)
-        if key:
-            self.notes.append(key)
+        if isinstance(line, DocumentLine):
+            scope = self._scope_of(number, "document", line)
+            key = import_document(writer, scope, number, line)
+            self.documents += [(scope, key)] if key else []
+        elif isinstance(line, NoteLine):
+            scope = self._scope_of(number, "note", line)
+            fresh = self._fresh.get((scope.tenant, scope.project), set[str]())
+            key = take_note(writer, scope, number, line, fresh)
+            self.notes += [key] if key else []
+        else:
+            scope = self._scope_of(number, "event", line)
+            made = take_event(writer, scope, number, line, self._now)
+            self.events += [made] if made else []
 
     def _setting(self, number: int, line: SettingLine) -> Row:
         if self._section is not None or self.told:
@@ -264,9 +269,7 @@ class _Intake:
         scope = self._scope_of(number, "setting", line)
         return scope.tenant, scope.project
 
-    def _scope_of(
-        self, number: int, what: str, line: SettingLine | TreeLine | DocumentLine | NoteLine
-    ) -> Scope:
+    def _scope_of(self, number: int, what: str, line: _ScopedLine) -> Scope:
         try:
             if bool(line.tenant and line.project) != self._first.everywhere:
                 raise ChoiceError(

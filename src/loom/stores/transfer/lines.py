@@ -2,11 +2,11 @@
 
 The first line says what the file is and the version of these rules. Then come the settings of its
 projects, and sections: a tree, its sessions, its nodes (parents before children), its handles. Then
-come the documents of its projects, and their notes. The last line says how many of them there were,
-so that a file that was cut short is known. `by` names the session of the section that something
-belongs to; left out, it is the first of them. Version 1 had no settings and no states; its files
-are read as they are. Older files have views of their sessions after the handles; these are caches
-that nothing proves, and stay behind.
+come the documents of its projects, their notes and their events. The last line says how many of
+them there were, so that a file that was cut short is known. `by` names the session of the section
+that something belongs to; left out, it is the first of them. Version 1 had no settings and no
+states; its files are read as they are. Older files have views of their sessions after the handles;
+these are caches that nothing proves, and stay behind.
 """
 
 from typing import Annotated, Literal
@@ -23,14 +23,17 @@ from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.views import HandleTarget
 
 VERSION = 4
-DOCUMENTS_VERSION = 3  # of a file with documents and without notes, which older versions read too
-OLDER_VERSION = 2  # of a file without both
+# of a file with documents and without notes and events, which older versions read too
+DOCUMENTS_VERSION = 3
+OLDER_VERSION = 2  # of a file without all of these
 WHAT = "sessions"
 NOBODY = ""  # as `by`: a session that is not in the file
 Whole = Annotated[int, Meta(ge=0, le=2**53)]  # what both databases can hold, and some sums of it
 Tokens = Annotated[int, Meta(ge=0, le=2**40)]
 # milliseconds, up to the end of the year 9999
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+# of a task, which may be older than 1970
+EventTime = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
 
 MAX_CHUNK_CHARS = 100_000  # far more than a chunk has
@@ -202,6 +205,28 @@ class NoteLine(_ExportLine, frozen=True, kw_only=True, tag="note"):
     updated: Moment
 
 
+class EventLine(_ExportLine, frozen=True, kw_only=True, tag="event"):
+    """An event of a project, with the task as JSON; a direct message is open until somebody
+    acknowledged it.
+    """
+
+    id: Name
+    tenant: str = ""
+    project: str = ""
+    action: Name
+    source: Name = ""
+    node: Name = ""
+    target: Name = ""
+    target_node: Name = ""
+    parent: Name = ""
+    session: Name = ""
+    priority: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    created: EventTime
+    expires: EventTime | None = None
+    state: Literal["open", "notice", "acknowledged"]
+    data: str
+
+
 class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
     """`lines` are those between the first and this one."""
 
@@ -221,6 +246,7 @@ Line = (
     | ViewLine
     | DocumentLine
     | NoteLine
+    | EventLine
     | EndLine
 )
 _decode = msgspec.json.Decoder(Line).decode
