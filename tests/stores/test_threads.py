@@ -19,7 +19,7 @@ from loom.types import ProjectMemory, SessionMemory
 # already.
 NO_WORK = {
     *("start", "listen", "emit", "id", "title", "head", "cursor", "open", "close", "knowledge"),
-    *("memory", "open_handle", "bus"),
+    *("memory", "open_handle", "bus", "publish_events"),
 }
 WINDOW = {"window": 4000, "reserve_output": 500, "model": "gpt-4o"}
 

@@ -476,7 +476,7 @@ INSIDE = {
     SessionMemory: {"run_off_loop"},
     Session: {"take", "emit", "run_off_loop", "summarize"},
     LoomTree: {"run_off_loop"},
-    Loom: {"start", "listen", "emit", "open_handle", "run_off_loop"},
+    Loom: {"start", "listen", "emit", "open_handle", "publish_events", "run_off_loop"},
 }
 VERBS = [(cls, verb) for cls, verbs in WRITES.items() for verb in sorted(verbs)]
 ENGINE_ONLY = {"records", "handles", "behind", "progress", "overrides"}

@@ -29,6 +29,7 @@ from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.dialects.document import to_plain_text
 from loom.engine.answers import AnswerOutcome
 from loom.engine.commands import carry_out
+from loom.engine.emitter import EventEmitter
 from loom.engine.indexer import Indexer
 from loom.engine.inputs import parse_head, parse_messages
 from loom.engine.memory import ProjectMemory
@@ -45,7 +46,7 @@ from loom.errors import ChoiceError, describe
 from loom.providers.embedders import choose_embedder
 from loom.providers.knowledge import KnowledgeBase
 from loom.recall.hits import Hit
-from loom.runtime import Task, TaskStatus
+from loom.runtime import EventBus, Task, TaskStatus
 from loom.runtime.threads import async_form, async_lines, async_value
 from loom.stores import (
     ImportedSession,
@@ -324,7 +325,17 @@ class Loom(Workspace):
         check_flag("all_projects", all_projects)
         self.store.settings.keep_preferences(self.scope, preferences, self.now(), all_projects)
 
-    # Tasks
+    # Tasks and events
+
+    @checks_arguments
+    def publish_events(self, bus: EventBus | None = None) -> None:
+        """Publish what happens to sessions from now on, as tasks with the action `session.KIND`.
+
+        They are published in the background, on `bus`, or on the bus of the store.
+        """
+        emitter = EventEmitter(self, self.bus if bus is None else bus)
+        self.emitters.append(emitter)
+        self.listen(emitter)
 
     def add_task(self, task: Task | Mapping[str, Any]) -> TaskEntry:
         """Add a task to the session of its label, which is made when the label is first named.
@@ -410,6 +421,7 @@ class Loom(Workspace):
         write = to_plain_text if plain else to_lines
         text = self.store.views.recall_any(self.scope, handle, write)
         self.open_handle(handle)
+        self.emit("recalled", "", "", handle=handle, characters=len(text))
         return text
 
     @checks_arguments

@@ -13,6 +13,7 @@ from loom.conversation.checked import check_text
 from loom.conversation.names import check_name
 from loom.errors import ChoiceError, StoreError
 from loom.stores import (
+    Digits,
     Request,
     States,
     StateValues,
@@ -47,6 +48,14 @@ class SessionState:
         if data:
             return read_stored(data, Working, "the working state of the session")
         return Working()
+
+    @property
+    def events_seen(self) -> int:
+        """Up to which event of the bus the session has looked for urgent ones."""
+        data = self._all("events").get("")
+        if data:
+            return int(read_stored(data, Digits, "the events that the session has seen"))
+        return 0
 
     @property
     def offered_evidence(self) -> tuple[Evidence, ...]:

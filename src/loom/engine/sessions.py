@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from loom.budget.counting import gate_counter
 from loom.context import (
@@ -117,6 +117,7 @@ from loom.engine.summing import (
     with_digests,
 )
 from loom.engine.tools import RECALLED, carry_out, is_own_call
+from loom.engine.urgent_events import EVENTS_SEEN, bring_urgent_events
 from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
@@ -647,9 +648,21 @@ class Session:
             self._node(name)
         if request is not None and not self._is_asked(request):
             self.append(request)
+        if self.row.agent and not self._guest and not details.preview:
+            self._bring_urgent_events()
         if project is not None:
             details = replace(details, project=rank_project(self._path_to(details.at), project))
         return self._prepare(options, details)
+
+    def _bring_urgent_events(self) -> None:
+        """Let urgent events for the agent come up in the working state."""
+        before, seen = self.working, self._state.events_seen
+        working, upto = bring_urgent_events(self._workspace, self.row, before, seen)
+        if upto > seen:
+            states: list[StateValues] = [(EVENTS_SEEN, {"": to_json(str(upto))})]
+            if working != before:
+                states.append(working_values(working))
+            self._keep_states(*states)
 
     def _path_to(self, at: str | None) -> Path:
         if at is None:
@@ -1281,6 +1294,7 @@ class Session:
         write = to_plain_text if plain else to_lines
         text = self._store.views.recall(self.row, self.path, handle, write)
         self._workspace.open_handle(handle, self.row)
+        self.emit("recalled", handle=handle, characters=len(text))
         return text
 
     @checks_arguments
@@ -1295,9 +1309,10 @@ class Session:
         depths = [depth for depth, why in overlay.hidden.items() if why == "excluded"]
         hidden = {seq for seq, _, _ in overlay.path.names_at(depths).values()}
         write = to_plain_text if plain else to_lines
-        found = self._store.views.recall_shown(self.row, self.path, handle, hidden, write)
+        text, missing = self._store.views.recall_shown(self.row, self.path, handle, hidden, write)
         self._workspace.open_handle(handle, self.row)
-        return found
+        self.emit("recalled", handle=handle, characters=len(text))
+        return text, missing
 
     # Answers
 
@@ -1418,6 +1433,8 @@ class Session:
             self._now(
                 self._store.sessions.charge(self.row, asked, name, usage, records, learnt, now)
             )
+        if usage:
+            self.emit("used", **asdict(usage))
         cost = usage or Usage()
         self.emit(
             "absorbed",

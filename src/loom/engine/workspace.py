@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -35,6 +35,8 @@ EventKind = Literal[
     "prepared",
     "compressed",
     "absorbed",
+    "used",
+    "recalled",
     "forked",
     "switched",
     "changed",
@@ -62,6 +64,10 @@ class Event(Struct, frozen=True):
     node: str
     what: Mapping[str, Any]
     at: int
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
 
 
 class Workspace:
@@ -94,6 +100,7 @@ class Workspace:
         self.indexer = Indexer(store, scope)
         self._knowledge: StoredKnowledgeBase | None = None
         self._bus: EventBus | None = None
+        self.emitters: list[Closable] = []
 
     def __repr__(self) -> str:
         scope = self.scope
@@ -232,6 +239,8 @@ class Workspace:
     def _close_store(self) -> None:
         if self._knowledge is not None:
             self._knowledge.stop()
+        for emitter in self.emitters:
+            emitter.close()
         if self._bus is not None:
             self._bus.close()
         self.indexer.close()

@@ -18,8 +18,10 @@ from loom.conversation.tree import Reference
 from loom.errors import ChoiceError
 from loom.stores.health.purge import FOLDERS, PURGING
 
-REQUEST, IMPORTED, LABEL = "request", "imported", "label"
-LOCAL = frozenset({FOLDERS, IMPORTED, PURGING, REQUEST})  # kinds that never leave their store
+REQUEST, IMPORTED, LABEL, EVENTS = "request", "imported", "label", "events"
+LOCAL = frozenset(
+    {FOLDERS, IMPORTED, PURGING, REQUEST, EVENTS}
+)  # kinds that never leave their store
 _MAX_NUMBER = 2**53  # of whole numbers: what JSON holds everywhere, and databases after some sums
 
 
@@ -112,6 +114,7 @@ Digits = Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
 StateKinds = Mapping[str, StateKind]
 STORE_KINDS: StateKinds = {
     "handoff_hidden": StateKind(str, is_unnamed),
+    EVENTS: StateKind(Digits, is_unnamed),
     LABEL: StateKind(bool, lambda name: "\0" not in name),
     IMPORTED: StateKind(
         ImportOrigin, is_unnamed, lambda name, value: (value.end,) if value.end else ()
