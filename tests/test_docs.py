@@ -124,7 +124,7 @@ def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
     code = readme_block("loom.Loom.aopen")
     assert len([line for line in code.splitlines() if line]) <= 30
     with ScriptedServer(
-        [Say(calls=(("read_page", {"page": 3}),)), Say("It was 3017.")], window=1_600
+        [Say(calls=(("read_page", {"page": 3}),)), Say("It was 3017.")], window=2_300
     ) as server:
         printed = run_python(
             "-c", code, cwd=tmp_path, OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="none"
