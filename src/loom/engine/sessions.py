@@ -756,6 +756,7 @@ class Session:
             handoff=handoff,
             project=details.project,
             knowledge=details.knowledge,
+            remembers=not self._guest,
         )
         return _RequestParts(
             asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new

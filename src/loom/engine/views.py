@@ -13,6 +13,7 @@ from loom.stores import (
     EpochRecord,
     ItemRecord,
     MapRecord,
+    MemoryRecord,
     PieceRecord,
     QuoteRecord,
     SpanRecord,
@@ -32,6 +33,15 @@ class EpochMap(Struct, frozen=True):
     project: str
     text: str
     files: dict[str, dict[str, str]]
+
+
+class EpochMemory(Struct, frozen=True):
+    """The notes in the system text of an epoch, as they were when that began: their ids, and the
+    text.
+    """
+
+    notes: tuple[str, ...]
+    text: str
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -55,6 +65,7 @@ class View(Struct, frozen=True, kw_only=True):
     holes: tuple[tuple[int, int, int, Stretch | None], ...] = ()
     told: str = ""  # summaries in its system text
     map: EpochMap | None = None
+    memory: EpochMemory | None = None
     given: str = ""  # the newest summary that a person wrote, by its name
     summaries: tuple[str, ...] = ()  # those that there were when it began, by their names
     shown: tuple[str, ...] = ()  # those of them that its requests show
@@ -85,6 +96,7 @@ def store_view(view: View) -> StoredView:
         ),
         told=view.told,
         map=MapRecord(view.map.project, view.map.text, view.map.files) if view.map else None,
+        memory=MemoryRecord(view.memory.notes, view.memory.text) if view.memory else None,
         given=view.given,
         summaries=view.summaries,
         shown=view.shown,
@@ -120,6 +132,7 @@ def restore_view(stored: StoredView) -> View:
         ),
         told=record.told,
         map=EpochMap(record.map.project, record.map.text, record.map.files) if record.map else None,
+        memory=EpochMemory(record.memory.notes, record.memory.text) if record.memory else None,
         given=record.given,
         summaries=record.summaries,
         shown=record.shown,

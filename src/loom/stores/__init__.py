@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from loom.stores.view_record import EpochRecord as EpochRecord
     from loom.stores.view_record import ItemRecord as ItemRecord
     from loom.stores.view_record import MapRecord as MapRecord
+    from loom.stores.view_record import MemoryRecord as MemoryRecord
     from loom.stores.view_record import PieceRecord as PieceRecord
     from loom.stores.view_record import QuoteRecord as QuoteRecord
     from loom.stores.view_record import SpanRecord as SpanRecord
@@ -160,6 +161,7 @@ else:
                 "EpochRecord",
                 "ItemRecord",
                 "MapRecord",
+                "MemoryRecord",
                 "PieceRecord",
                 "QuoteRecord",
                 "SpanRecord",

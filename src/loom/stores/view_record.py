@@ -99,6 +99,11 @@ class MapRecord(Struct, frozen=True):
     files: dict[str, dict[str, str]]
 
 
+class MemoryRecord(Struct, frozen=True):
+    notes: tuple[str, ...]
+    text: str
+
+
 class ViewRecord(Struct, frozen=True, kw_only=True):
     """A view. Its session, its node and how far it goes are columns of the table."""
 
@@ -114,6 +119,7 @@ class ViewRecord(Struct, frozen=True, kw_only=True):
     holes: tuple[tuple[int, int, int, StretchRecord | None], ...] = ()
     told: str = ""
     map: MapRecord | None = None
+    memory: MemoryRecord | None = None
     given: str = ""
     summaries: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()

@@ -65,8 +65,10 @@ from loom.engine.sources import (
     EPOCH_SOURCES,
     WINDOW_SOURCES,
     Asking,
+    choose_lasting_notes,
     draw_epoch_map,
     gather,
+    keep_own_notes,
     keep_shown_map,
 )
 from loom.engine.summing import digests_of, join_texts
@@ -104,6 +106,7 @@ class RequestInput(Struct, frozen=True, kw_only=True):
     handoff: Handoff | None = None
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
+    remembers: bool = False
 
 
 class _StoreFindings(Struct, frozen=True, kw_only=True):
@@ -219,6 +222,7 @@ def _ask_sources(asked: RequestInput, path: Path, head: Conversation) -> Asking:
         asides=() if style.document else tuple(asked.store.sessions.newest_asides(asked.row, path)),
         project=asked.project,
         knowledge=asked.knowledge,
+        remembers=asked.remembers,
     )
     return replace(asking, options=gather(asking, WINDOW_SOURCES))
 
@@ -305,7 +309,15 @@ def _go_on(
     is_cold = found.options.cold and asked.style.now - view.as_of > COLD_MS
     options = replace(found.options, ratio=view.ratio, cold=is_cold)
     full = gather(
-        replace(found.asking, options=options, summary=view.told, map=view.map), EPOCH_SOURCES
+        replace(
+            found.asking,
+            path=found.path,
+            options=options,
+            summary=view.told,
+            map=view.map,
+            memory=keep_own_notes(found.asking, view),
+        ),
+        EPOCH_SOURCES,
     )
     assembled = assemble(asked.style, reading, found.overlay, view.as_of, options.policy.merge)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
@@ -457,6 +469,7 @@ def _begin(
     )
     made = draw_epoch_map(options, found.head, asked.project)
     asking = replace(found.asking, options=options, summary=told.text, map=made, begins=True)
+    asking = replace(asking, path=found.path, memory=choose_lasting_notes(asking))
     full = gather(asking, EPOCH_SOURCES)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = build(said, full, pins, begins, assembled.places, asked.fetch)
@@ -470,6 +483,7 @@ def _begin(
         shape=found.shape,
         told=told.text,
         map=keep_shown_map(made, context.report),
+        memory=asking.memory,
         given=written_by_person(found.summaries),
         summaries=names_of(told.summaries),
         shown=shown_summaries(told.summaries, context),

@@ -18,12 +18,14 @@ from loom.engine.sources import (
     agent_blocks,
     handoff,
     knowledge,
+    memory,
     project_map,
     summaries,
     system_messages,
     working_state,
 )
 from loom.engine.sources.asking import Asking, Gather
+from loom.engine.sources.memory import choose_lasting_notes, keep_own_notes
 from loom.engine.sources.project_map import (
     check_project,
     draw_epoch_map,
@@ -36,7 +38,12 @@ from loom.engine.sources.working_state import is_in_requests
 
 SESSION_SOURCES: tuple[Gather, ...] = (agent_blocks.gather, working_state.gather)
 WINDOW_SOURCES: tuple[Gather, ...] = (handoff.gather, system_messages.gather)
-EPOCH_SOURCES: tuple[Gather, ...] = (summaries.gather, project_map.gather, knowledge.gather)
+EPOCH_SOURCES: tuple[Gather, ...] = (
+    summaries.gather,
+    memory.gather,
+    project_map.gather,
+    knowledge.gather,
+)
 
 
 def gather(asking: Asking, sources: Iterable[Gather]) -> Options:
@@ -61,10 +68,12 @@ __all__ = [
     "WINDOW_SOURCES",
     "Asking",
     "check_project",
+    "choose_lasting_notes",
     "draw_epoch_map",
     "draw_single_map",
     "gather",
     "is_in_requests",
+    "keep_own_notes",
     "keep_shown_map",
     "rank_project",
     "read_project",

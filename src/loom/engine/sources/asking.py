@@ -9,7 +9,7 @@ from loom.budget.counting import gate_counter
 from loom.context import Handoff, Options, Section, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
-from loom.engine.views import EpochMap
+from loom.engine.views import EpochMap, EpochMemory
 from loom.providers.knowledge import Findings
 from loom.stores import Aside, Path, SessionRow, Store
 
@@ -24,8 +24,9 @@ class Asking(Struct, frozen=True, kw_only=True):
     """What a source may look at: the session and its tree, what is asked for, and what the epoch
     began with.
 
-    The row of a guest has the key 0: it has nothing of its own. `begins` says that an epoch begins
-    with this request. `knowledge` is None if no knowledge base was asked.
+    The row of a guest has the key 0: it has nothing of its own. `remembers`: notes of the session
+    may be shown; a guest has none. `begins` says that an epoch begins with this request.
+    `knowledge` is None if no knowledge base was asked.
     """
 
     store: Store
@@ -41,6 +42,8 @@ class Asking(Struct, frozen=True, kw_only=True):
     map: EpochMap | None = None
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
+    memory: EpochMemory | None = None
+    remembers: bool = False
     begins: bool = False
 
 

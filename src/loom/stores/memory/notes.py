@@ -122,6 +122,13 @@ class StoredNotes:
             rows = read_rows(reader, _BY_KEYS, *seen, str(sorted(keys)))
         return {note.key: note for note in _read_all(rows, now)}
 
+    def are_seen(self, scope: NoteScope, ids: Collection[str]) -> bool:
+        """Whether all of these notes are seen, whatever their states."""
+        with self._database.read() as reader:
+            seen = _seen_by(scope, _find_memory(reader, scope), 0)
+            rows = reader.all(_SEEN_IDS, *seen, to_json(sorted(ids)))
+        return len(rows) == len(set(ids))
+
     def has_any(self, scope: NoteScope) -> bool:
         """Whether anything was ever remembered in a project."""
         with self._database.read() as reader:
@@ -475,6 +482,8 @@ _LISTED = f"""{_SELECT} WHERE {_SEEN} AND ($6 = '' OR n.kind = $6)
 _ALWAYS = f"""{_SELECT} WHERE {_SEEN} AND n.always = 1 AND {_VALID}
     ORDER BY n.updated DESC, n.key DESC LIMIT {MAX_ALWAYS}"""
 _BY_KEYS = f"{_SELECT} WHERE {_SEEN} AND n.key IN {{each_int:6}}"
+_SEEN_IDS = f"""SELECT n.id FROM notes n WHERE {_SEEN} AND n.id IN {{each:6}}
+    AND n.created >= $5"""
 _HOLDING = f"""SELECT n.key FROM note_terms t JOIN notes n ON n.key = t.note
     WHERE t.memory = $1 AND t.term = $6 AND {_SEEN} AND {_VALID}
     ORDER BY n.key DESC LIMIT {MAX_HOLDING}"""
