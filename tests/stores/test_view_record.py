@@ -79,8 +79,8 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     record = json.loads(data)
     assert record["version"] == 2
     assert sorted(record) == [
-        "as_of", "epoch", "given", "holes", "left", "map", "of", "positions", "ranges", "ratio",
-        "shape", "shown", "summaries",
+        "as_of", "epoch", "given", "holes", "left", "map", "memory", "of", "positions", "ranges",
+        "ratio", "shape", "shown", "summaries",
         "told", "total", "undone", "version",
     ]  # fmt: skip
     epoch = record["epoch"]

@@ -46,6 +46,7 @@ _HOMES = {
     "explain": _Home("request.weave", "explain", reads_file=True),
     "knowledge": _Home("store.knowledge", "knowledge"),
     "map": _Home("request.map", "map_command"),
+    "memory": _Home("store.memory", "memory"),
     "models": _Home("settings.models", "models"),
     "policy": _Home("settings.policy", "policy"),
     "recall": _Home("request.recall", "recall"),

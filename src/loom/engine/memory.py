@@ -30,7 +30,7 @@ from loom.engine.layers import (
     search_important,
 )
 from loom.engine.notes import drop_repeats, rank_notes
-from loom.engine.search import check_search, search_project
+from loom.engine.search import check_search, make_found_handle, search_project
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe, shorten
 from loom.recall.hits import Hit
@@ -72,7 +72,7 @@ class RememberOptions(TypedDict, total=False):
     # (UTC), or milliseconds since 1970 (default: always).
     valid_from: datetime | str | int | None
     valid_until: datetime | str | int | None
-    # Where it comes from: handles, and in a session also ids of nodes.
+    # Where it comes from: handles; in a session also ids of nodes, which are stored as handles.
     sources: Sequence[str]
     # Who says so: `user` or `model` (default: `user`).
     by: NoteSpeaker
@@ -105,8 +105,10 @@ class ProjectMemory:
         refuse_unknown("remember", options, RememberOptions)
         new = check_note(text, options)
         session, agent = self._place_note(options.get("scope"))
-        sources = _check_sources(options.get("sources", ()))
-        nodes = tuple(dict.fromkeys(name for each in sources for name in self._find_nodes(each)))
+        given = _check_sources(options.get("sources", ()))
+        found = [self._find_source(each) for each in given]
+        sources = tuple(dict.fromkeys(handle for handle, _ in found))
+        nodes = tuple(dict.fromkeys(name for _, names in found for name in names))
         body = NoteBody(
             text=new.body.text,
             about=new.body.about,
@@ -224,14 +226,14 @@ class ProjectMemory:
             case _:
                 return "", ""
 
-    def _find_nodes(self, source: str) -> Iterable[str]:
-        """The nodes that a note comes from, as `TREE/ID`."""
+    def _find_source(self, source: str) -> tuple[str, list[str]]:
+        """The handle of what a note comes from, and the nodes at its ends, as `TREE/ID`."""
         found = self._store.views.targets_anywhere(self._workspace.scope, source)
         if not found:
             raise ChoiceError(
                 f"{shorten(source)!r} is no handle of a session in scope; `search` finds handles"
             )
-        return [name for tree, target in found for name in name_nodes(tree, target)]
+        return source, [name for tree, target in found for name in name_nodes(tree, target)]
 
     aacross = async_form(across)
     aforget = async_form(forget)
@@ -339,11 +341,14 @@ class SessionMemory(ProjectMemory):
             case _:
                 return "", ""
 
-    def _find_nodes(self, source: str) -> Iterable[str]:
+    def _find_source(self, source: str) -> tuple[str, list[str]]:
         row, path = self._standing()
         if source.startswith("~"):
-            return name_nodes(row.tree.id, self._store.views.target(row, path, source))
-        return [f"{row.tree.id}/{self._store.sessions.node(row, source).id}"]
+            return source, name_nodes(row.tree.id, self._store.views.target(row, path, source))
+        node = self._store.sessions.node(row, source)
+        found = make_found_handle(node, "", row)
+        self._store.views.keep_found([found], self._workspace.now())
+        return found.handle, [f"{row.tree.id}/{node.id}"]
 
     aimportant = async_form(important)
     arecent = async_form(recent)
