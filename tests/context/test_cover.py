@@ -302,6 +302,53 @@ def test_covers_of_a_session_grow_from_epoch_to_epoch_and_after_restarts() -> No
         assert list(examine(loom.store)) == []
 
 
+def look(call: int) -> list[dict[str, Any]]:
+    """A step of work: words that are said all the time, and a tool that prints a lot."""
+    asked = {"name": "grep", "arguments": f'{{"pattern": "part_{call}"}}'}
+    called = {"id": f"c{call}", "type": "function", "function": asked}
+    printed = "\n".join(f"lib/part_{call * 60 + n}.py: {n:08x} {call:08x}" for n in range(60))
+    words = "\n".join(f"Let me look at src/part_{call}/module_{n}.py." for n in range(4))
+    return [
+        assistant(words) | {"tool_calls": [called]},
+        {"role": "tool", "tool_call_id": f"c{call}", "content": printed},
+    ]
+
+
+def test_what_the_model_said_once_outlasts_merges_and_restarts() -> None:
+    policy = replace(MERGING, cover=0.15)
+    once = ["The ledger is blocked by CORE-48213.", "We write the index last, so nothing tears."]
+    with Loom.open(":memory:") as loom:
+        name, counts = loom.new().id, [0]
+        loom.session(name).append(user("Find the cause."), *map(assistant, once))
+        for call in range(45):
+            session = loom.session(name)  # as if each call came from another process
+            session.append(*look(2 * call), *look(2 * call + 1))
+            context = asyncio.run(
+                session.prepare(policy=policy, model="gpt-4o", window=24_000, reserve_output=0)
+            )
+            counts.append(len(covers(context)))
+        merges = sum(after < before for before, after in pairwise(counts))
+        assert merges >= 2
+        text = "\n".join(covers(context))
+        assert [line for line in once if line not in text] == []
+
+
+def test_a_cover_that_stands_forgets_what_a_tool_prints_later() -> None:
+    """The name is no longer taken for coined, and the request is what it was."""
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        session.append(user("Find the cause."), assistant("It is lib/part_905.py, I am sure."))
+        coined = []
+        for call in range(45):
+            session.append(*look(call))
+            context = asyncio.run(session.prepare(model="gpt-4o", window=12_000, reserve_output=0))
+            pieces = context.report.continuation.pieces
+            found = [quote for piece in pieces for quote in piece.quotes if quote.place == 1]
+            coined += [quote.coined for quote in found]
+        assert coined[0] == ("lib/part_905.py",)
+        assert coined[-1] == ()
+
+
 def test_what_is_excluded_is_uncovered() -> None:
     with Loom.open(":memory:") as loom:
         session = loom.new()

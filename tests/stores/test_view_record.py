@@ -66,6 +66,13 @@ def be_of_version_1(record: dict[str, Any]) -> None:
             message["parts"][0]["text"] += " In part, they said:\n[1] user\nQuestion 0"
 
 
+def be_unjudged(record: dict[str, Any]) -> None:
+    """As it was when a quote had no more than its lines."""
+    for piece in record["epoch"]["pieces"]:
+        for quote in piece.get("quotes", []):
+            del quote[6:]
+
+
 def be_later(record: dict[str, Any]) -> None:
     record["version"] = VIEW_VERSION + 1
 
@@ -97,8 +104,9 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     ]
     cut = next(piece for piece in epoch["pieces"] if piece["messages"])
     assert sorted(cut) == ["items", "messages", "quotes", "span"]
-    place, voice, speaker, about, lines, is_speech = cut["quotes"][-1]
+    place, voice, speaker, about, lines, is_speech, coined, novelty = cut["quotes"][-1]
     assert (type(place), voice, speaker, about, is_speech) == (int, "user", "user", "", True)
+    assert (coined, novelty) == (None, [])
     said = f"Question {place // 2} about page_{place // 2}.md. " * 5
     assert lines == [["user", said.strip()]]
     assert sorted(cut["span"]) == ["start", "stop"]
@@ -124,6 +132,24 @@ def test_a_view_of_an_older_version_without_covers_goes_on(address: str, change:
         after = ask(loom.session(name), PLAIN)
         assert after.report.epoch_reason == "continued"
         assert after.openai() == before.openai()
+        assert [problem for problem in examine(loom.store) if not problem.note] == []
+
+
+def test_a_cover_from_before_quotes_were_judged_goes_on_and_is_merged(address: str) -> None:
+    with open_loom(address) as loom:
+        session = loom.new()
+        fill(session)
+        before = ask(session)
+        assert "covered" in {item.action for item in before.report.items}
+        rewrite(loom, be_unjudged)
+        name = session.id
+    with open_loom(address, salt="later") as loom:
+        session = loom.session(name)
+        after = ask(session)
+        assert (after.report.epoch_reason, after.openai()) == ("continued", before.openai())
+        for epochs in (1, 2):
+            fill(session)
+            assert ask(session).report.epoch == after.report.epoch + epochs
         assert [problem for problem in examine(loom.store) if not problem.note] == []
 
 

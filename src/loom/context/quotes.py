@@ -26,6 +26,10 @@ class Quote(Struct, frozen=True, array_like=True):
 
     `about` is what a tool was asked, where the question is not quoted itself. `is_speech` says that
     these are the words of a user's message, all of them or shortened as one.
+
+    What was found when the message was read is kept, because a merge of covers reads the quotes
+    alone: `coined`, the names in these lines that no tool had printed, and `novelty`, how new each
+    line was for its speaker. They are None and empty where nobody looked.
     """
 
     place: int
@@ -34,6 +38,8 @@ class Quote(Struct, frozen=True, array_like=True):
     about: str
     lines: tuple[QuotedLine, ...]
     is_speech: bool = False
+    coined: tuple[str, ...] | None = None
+    novelty: tuple[float, ...] = ()
 
     @property
     def text(self) -> str:

@@ -42,7 +42,7 @@ class ItemRecord(Struct, frozen=True, omit_defaults=True):
 
 class QuoteRecord(Struct, frozen=True, array_like=True):
     """What a cover shows of one message: its place, who speaks, and lines of it, each with its
-    voice.
+    voice; and what was found out about them, in records since there is such a thing.
     """
 
     place: int
@@ -51,6 +51,8 @@ class QuoteRecord(Struct, frozen=True, array_like=True):
     about: str
     lines: tuple[tuple[str, str], ...]
     is_speech: bool
+    coined: tuple[str, ...] | None = None
+    novelty: tuple[float, ...] = ()
 
 
 class PieceRecord(Struct, frozen=True, omit_defaults=True):

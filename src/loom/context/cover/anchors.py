@@ -7,7 +7,7 @@ depends on what will be asked.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -15,6 +15,7 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
+from loom.context.cover.novelty import SpokenWords, find_words
 from loom.context.quotes import Quote, Voice, name_speaker
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Media, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
@@ -37,6 +38,8 @@ VOICES: dict[Voice, float] = {
 }
 SPEAKING: tuple[Voice, ...] = ("user", "assistant")
 PRINTING: tuple[Voice, ...] = ("result", "error")
+# whose lines come before all others, and are judged by how new their words are
+FIRST_VOICES: tuple[Voice, ...] = ("assistant",)
 # and more where a tool names one thing: that tells more than a list of a thousand
 ALONE_WEIGHT = 3.0
 FEW_ANCHORS = 4  # names in a tool's answer with which half of that is left
@@ -178,6 +181,7 @@ class Passage(Struct, frozen=True, gc=False):
     size: int  # bytes: of all scripts they tell best how many tokens a text has
     said: float = 0.0
     defines: bool = False
+    words: tuple[str, ...] = ()  # of what the model said, by which it is judged how new that is
 
 
 class Speaker(Struct, frozen=True, gc=False):
@@ -210,13 +214,23 @@ class SourceOutput(Struct):
 class Trace(Struct, gc=False):
     """Where an anchor was named: messages, each once, and passages, both in order.
 
-    It is coined if somebody said it and no tool printed it: nobody can look it up.
+    It is coined if somebody said it and no tool printed it: nobody can look it up. Of what was
+    quoted before, that was found out when it was read.
     """
 
     kind: Kind
     messages: list[int]
     passages: list[int]
     is_coined: bool = False
+
+
+def _is_known(anchor: str, voice: Voice, coined: tuple[str, ...] | None) -> bool:
+    """Whether this mention says that an anchor was not coined: a tool printed it, or had printed it
+    before it was quoted.
+    """
+    if voice in PRINTING:
+        return True
+    return coined is not None and voice in SPEAKING and anchor not in coined
 
 
 def _source(origin: Speaker) -> str:
@@ -248,6 +262,8 @@ class AnchorIndex:
         # of each voice: the passages that are worth something for their words
         self.spoken: dict[Voice, list[int]] = {}
         self.traces: dict[str, Trace] = {}
+        self.spoken_words = SpokenWords()  # of the model
+        self.judged: dict[int, float] = {}  # of passages that were quoted before: their novelty
         self.size = 0  # about how many bytes all this takes
         self._calls: dict[str, Speaker] = {}
 
@@ -258,12 +274,20 @@ class AnchorIndex:
         """Take in the next message, or what was quoted of one."""
         if isinstance(source, Quote):
             # What a tool was asked was on its label, which is shorter now.
-            self._add(Speaker(source.voice, source.speaker), tuple(_quoted_texts(source)))
+            speaker = Speaker(source.voice, source.speaker)
+            self._add(speaker, tuple(_quoted_texts(source)), source.coined)
             self.clocks[-1] = "quotes"
         else:
             self._add(self._origin(source, len(self.origins)), tuple(_texts(source)))
+        read = range(self.first[-2], self.first[-1])
+        if isinstance(source, Quote) and len(source.novelty) == len(source.lines):
+            self.judged |= {n: source.novelty[self.passages[n].line] for n in read}
+        elif words := {word for n in read for word in self.passages[n].words}:
+            self.spoken_words.add(words)
 
-    def _add(self, origin: Speaker, texts: tuple["Said", ...]) -> None:
+    def _add(
+        self, origin: Speaker, texts: tuple["Said", ...], coined: tuple[str, ...] | None = None
+    ) -> None:
         place = len(self.origins)
         named = 0
         read = self.memory.passages(texts)
@@ -277,9 +301,10 @@ class AnchorIndex:
                     trace = self._trace(anchor, origin, place, number)
                     trace.is_coined = passage.voice in SPEAKING and not _COUNT.fullmatch(anchor)
                     self.traces[anchor] = trace
-                    continue
-                if trace.is_coined and passage.voice in PRINTING:
+                if trace.is_coined and _is_known(anchor, passage.voice, coined):
                     trace.is_coined = False
+                if trace.passages[-1] == number:
+                    continue
                 trace.passages.append(number)
                 if trace.messages[-1] != place:
                     trace.messages.append(place)
@@ -310,6 +335,18 @@ class AnchorIndex:
         """
         rates = [self.printed[_source(self.origins[place])].rate(kind) for place in places]
         return 1 / (1 + min(rates) / OFTEN_ANCHORS)
+
+    def novelty(self, number: int) -> float:
+        """How new a passage of the model was when it was said, from 0 to 1."""
+        known = self.judged.get(number)
+        if known is None:
+            return self.spoken_words.novelty(self.passages[number].words)
+        return known
+
+    def find_coined(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """The anchors of these passages that were coined, each once."""
+        named = [anchor for number in numbers for anchor in self.passages[number].anchors]
+        return tuple([name for name in dict.fromkeys(named) if self.traces[name].is_coined])
 
     def of_message(self, place: int) -> list[Passage]:
         return self.passages[self.first[place] : self.first[place + 1]]
@@ -564,17 +601,25 @@ def _cut_line(
     if len(line) <= MAX_WHOLE_CHARS:
         anchors = tuple(dict.fromkeys([anchor for _, _, anchor in found]))
         said, defines = _score_signs(line, voice, prose), _DEFINES.search(line) is not None
-        yield Passage(number, line, 0, len(line), anchors, voice, _bytes(line), said, defines)
+        words = _find_words(line, found, voice)
+        size = _bytes(line)
+        yield Passage(number, line, 0, len(line), anchors, voice, size, said, defines, words)
         return
     # The first time a line names a thing stands for all.
     firsts: dict[str, Found] = {}
     for one in found:
         firsts.setdefault(one[2], one)
     for low, high, anchors in _pieces(line, sorted(firsts.values()), prose):
-        text = line[low:high]
-        yield Passage(
-            number, line, low, high, anchors, voice, _bytes(text), _score_signs(text, voice, prose)
-        )
+        text, said = line[low:high], _score_signs(line[low:high], voice, prose)
+        inside = [(start - low, stop - low, name) for start, stop, name in found if start >= low]
+        words = _find_words(text, inside, voice)
+        yield Passage(number, line, low, high, anchors, voice, _bytes(text), said, words=words)
+
+
+def _find_words(text: str, found: Iterable[Found], voice: Voice) -> tuple[str, ...]:
+    if voice in FIRST_VOICES:
+        return find_words(text, found)
+    return ()
 
 
 def _bytes(text: str) -> int:

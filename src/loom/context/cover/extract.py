@@ -3,7 +3,8 @@ in order, within a budget.
 
 An anchor is worth more the more often, the more recently and by the more telling voice it was
 named; it fades by the inverse of its age, as memory does. Lines are then taken by what they newly
-show per token. Same input, same text; no model.
+show per token. What the model said comes first, in a share of the budget: by what it coined, and by
+how new its words were. Same input, same text; no model.
 """
 
 from bisect import bisect_left
@@ -17,6 +18,8 @@ from msgspec.structs import replace
 
 from loom.context.cover.anchors import (
     BONUS,
+    FIRST_VOICES,
+    SPEAKING,
     VOICES,
     AnchorIndex,
     Clock,
@@ -30,7 +33,9 @@ from loom.conversation.turns import Span
 
 FADING_MESSAGES = 10  # messages until what was named once is worth half
 MANY_ANCHORS = 20  # anchors in a message with which half of the bonus of their kind is left
-LASTING_POWER = 0.5  # the power of its age by which what was coined fades
+LASTING_POWER = 0.5  # the power of its age by which what the model said fades
+NOVELTY_POWER = 3  # the power of its novelty by which a line of the model is worth more
+SAID_FACTOR = 3.0  # times as much as later, a line is worth for its words where the model is first
 WORTH_POWER = 0.75  # below 1, many that may be needed weigh up one that surely is
 MAX_MENTIONS = 8  # mentions of an anchor that are weighed: older ones add little
 SHOWN_FACTOR = 0.05  # of its worth is left to an anchor that stands in what follows
@@ -42,7 +47,6 @@ SAME_LINE_FACTOR = 2.0  # and how many times that where it was in the same line
 MAX_CUE_PLACES = 4  # where a thing spoken of now was named: as many messages are looked at
 MAX_HOLDERS = 2  # lines that are tried for each anchor: the newest, and the shortest of a few more
 MAX_SPOKEN_LINES = 100  # lines of each voice that are tried for their words
-FIRST_VOICES: tuple[Voice, ...] = ("assistant",)
 MODEL_SHARE = 0.6  # of the tokens, for what the model said before all else
 # in a smaller room for history that share is smaller, too: the work at hand comes first
 FULL_MODEL_ROOM_TOKENS = 24_000
@@ -109,10 +113,11 @@ def extract(
     start, stop = max(0, span.start), min(span.stop, len(index))
     if start >= stop or tokens <= 0:
         return Extract((), 0, ())
-    greedy = _Greedy(index, _age(index, start, stop), count, focus)
+    greedy = _Greedy(index, count, focus)
     best, size = 0, 0
-    for worth, pool, limit in _plan_rounds(index, start, stop, tokens, focus):
-        greedy.open(worth, pool)
+    for planned in _plan_rounds(index, start, stop, tokens, focus):
+        greedy.open(planned)
+        limit = planned.limit
         # Lines cost less together than apart, so there is room for more when the first have been
         # counted as they stand.
         while limit - size > max(MIN_LEFT_TOKENS, size // 100) and greedy.take(limit - size):
@@ -124,7 +129,7 @@ def extract(
         best, size = _count_fitting(index, greedy.chosen, tokens, count, focus)
     chosen = greedy.chosen[:best]
     lines = sorted({(index.places[number], index.passages[number].line) for number in chosen})
-    quotes = quote_passages(index, chosen, focus)
+    quotes = _judge_quotes(index, chosen, quote_passages(index, chosen, focus))
     return Extract(quotes, size, tuple(Line(*line) for line in lines))
 
 
@@ -149,22 +154,24 @@ def _count_fitting(
 
 class _Worth(Struct, frozen=True):
     """What showing each anchor of the messages is worth: for the work at hand, and, of those that
-    somebody coined, for what was said.
+    somebody coined, for what was said. And how old each message is for both.
     """
 
     work: dict[str, float]
     coined: dict[str, float]
+    work_ages: list[float]
+    coined_ages: list[float]
 
 
 def _find_worth(index: AnchorIndex, start: int, stop: int, focus: Focus) -> _Worth:
-    fading = _fade(index, start, _age(index, start, stop))
+    ages = _age(index, start, stop)
+    fading = _fade(index, start, ages)
     # What was coined stays worth saying for longer: it can be found nowhere else.
-    ages = _age_by_voice(index, start, stop)
-    lasting = _fade(
-        index,
-        start,
-        [FADING_MESSAGES + max(age - FADING_MESSAGES, 0) ** LASTING_POWER for age in ages],
-    )
+    lasting_ages = [
+        FADING_MESSAGES + max(age - FADING_MESSAGES, 0) ** LASTING_POWER
+        for age in _age_by_voice(index, start, stop)
+    ]
+    lasting = _fade(index, start, lasting_ages)
     shown = _strongest(_passages_shown(index, stop, focus))
     work: dict[str, float] = {}
     coined: dict[str, float] = {}
@@ -192,7 +199,7 @@ def _find_worth(index: AnchorIndex, start: int, stop: int, focus: Focus) -> _Wor
     } | shown
     for anchor, nearness in _near(index, start, stop, cues).items():
         work[anchor] *= 1 + NEARNESS_WEIGHT * min(nearness, 2.0)
-    return _Worth(work, coined)
+    return _Worth(work, coined, ages, lasting_ages)
 
 
 def _passages_shown(index: AnchorIndex, stop: int, focus: Focus) -> Iterator[Passage]:
@@ -269,26 +276,27 @@ class _Greedy:
     def __init__(
         self,
         index: AnchorIndex,
-        ages: Sequence[float],
         count: Callable[[str], int],
         focus: Focus,
     ) -> None:
         self.chosen: list[int] = []
-        self._index, self._ages, self._count, self._focus = index, ages, count, focus
+        self._index, self._count, self._focus = index, count, focus
         self._worth: dict[str, float] = {}
+        self._said: dict[int, float] = {}
+        self._novelty: dict[int, float] = {}
         self._shown: set[str] = set()  # the anchors of what was taken
         self._messages: set[int] = set()
         self._texts: set[str] = set()
         self._pool: set[int] = set()
         self._heap: list[tuple[float, int]] = []
 
-    def open(self, worth: dict[str, float], pool: Iterable[int]) -> None:
+    def open(self, planned: "_Round") -> None:
         """Choose among these passages from now on, by what their anchors are worth."""
-        self._worth = worth
-        for anchor in worth.keys() & self._shown:
-            worth[anchor] *= REPEATED_FACTOR
+        self._worth, self._said, self._novelty = planned.worth, planned.said, planned.novelty
+        for anchor in self._worth.keys() & self._shown:
+            self._worth[anchor] *= REPEATED_FACTOR
         places, quoted = self._index.places, self._focus.quoted
-        self._pool = {number for number in pool if places[number] not in quoted}
+        self._pool = {number for number in planned.pool if places[number] not in quoted}
         self._heap = [(self._rank(number), -number) for number in self._pool]
         heapify(self._heap)
 
@@ -352,8 +360,8 @@ class _Greedy:
         gain = sum([worth.get(anchor, 0.0) for anchor in passage.anchors])
         if passage.defines:
             gain *= DEFINITION_FACTOR
-        if passage.said:
-            gain += passage.said / self._ages[place] ** WORTH_POWER
+        gain += self._said.get(number, 0.0)
+        gain *= self._novelty.get(number, 1.0)
         cost = passage.size / BYTES_PER_TOKEN + (
             LINE_TOKENS if place in self._messages else LINE_TOKENS + LABEL_TOKENS
         )
@@ -361,12 +369,15 @@ class _Greedy:
 
 
 class _Round(NamedTuple):
-    """What lines are chosen by: what anchors are worth, the passages that are tried, and up to how
-    many tokens.
+    """What lines are chosen by: what anchors are worth, the passages that are tried, what each of
+    them is worth for its words, and by how much its novelty changes all that; and up to how many
+    tokens.
     """
 
     worth: dict[str, float]
     pool: set[int]
+    said: dict[int, float]
+    novelty: dict[int, float]
     limit: int
 
 
@@ -381,6 +392,7 @@ def _plan_rounds(
     for voice in FIRST_VOICES:
         if voice in index.spoken:
             said.update(_newest_places(index.spoken[voice], numbers.start, numbers.stop, most))
+    said.update(number for number in index.judged if numbers.start <= number < numbers.stop)
     passages = index.passages
     said = {number for number in said if passages[number].voice in FIRST_VOICES}
     pool = _find_holders(index, numbers, worth.work, most)
@@ -388,7 +400,25 @@ def _plan_rounds(
         pool.update(_newest_places(spoken, numbers.start, numbers.stop, MAX_SPOKEN_LINES))
     room = focus.room or tokens
     share = MODEL_SHARE * min(1.0, room / FULL_MODEL_ROOM_TOKENS) ** MODEL_POWER
-    return [_Round(worth.coined, said, int(tokens * share)), _Round(worth.work, pool, tokens)]
+    novelty = {number: index.novelty(number) ** NOVELTY_POWER for number in said}
+    first = _weigh_words(index, said, worth.coined_ages, SAID_FACTOR)
+    then = _weigh_words(index, pool, worth.work_ages, 1.0)
+    return [
+        _Round(worth.coined, said, first, novelty, int(tokens * share)),
+        _Round(worth.work, pool, then, {}, tokens),
+    ]
+
+
+def _weigh_words(
+    index: AnchorIndex, numbers: Iterable[int], ages: Sequence[float], factor: float
+) -> dict[int, float]:
+    """What passages are worth for their words alone, those that are worth anything."""
+    passages, places = index.passages, index.places
+    return {
+        number: factor * passages[number].said / ages[places[number]] ** WORTH_POWER
+        for number in numbers
+        if passages[number].said
+    }
 
 
 def _find_holders(
@@ -457,6 +487,29 @@ def quote_passages(index: AnchorIndex, chosen: Iterable[int], focus: Focus) -> t
             lines.append((pieces[0].voice, _join_passages(pieces)))
         quotes.append(replace(quote, lines=tuple(lines)))
     return tuple(quotes)
+
+
+def _judge_quotes(
+    index: AnchorIndex, chosen: Iterable[int], quotes: Iterable[Quote]
+) -> tuple[Quote, ...]:
+    """The quotes of these passages, with what is known now of what was said in them."""
+    groups = groupby(sorted(chosen), key=index.places.__getitem__)
+    return tuple(
+        [
+            _judge_quote(index, list(numbers), quote)
+            for (_, numbers), quote in zip(groups, quotes, strict=True)
+        ]
+    )
+
+
+def _judge_quote(index: AnchorIndex, numbers: list[int], quote: Quote) -> Quote:
+    passages = index.passages
+    spoken = [number for number in numbers if passages[number].voice in SPEAKING]
+    if not spoken:
+        return quote
+    lines = groupby(numbers, key=lambda number: passages[number].line)
+    novelty = [round(max(map(index.novelty, of_line)), 3) for _, of_line in lines]
+    return replace(quote, coined=index.find_coined(spoken), novelty=tuple(novelty))
 
 
 def _join_passages(pieces: list[Passage]) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.context.cover.anchors import AnchorIndex, Memory
+from loom.context.cover.anchors import PRINTING, AnchorIndex, Memory, passages_of
 from loom.context.cover.extract import Focus, extract
 from loom.context.cover.speech import Source
 from loom.context.quotes import Quote
 from loom.conversation.growing import RecentHistories
+from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
 MIN_COVER_TOKENS = 40  # tokens below which a cover tells nothing
@@ -67,6 +68,34 @@ def quote_lines(
     made = extract(index, Span(0, len(index)), tokens, count, focus)
     indexes.recent.put(IndexedHistory(messages, index))
     return merge_quotes(speech.values(), made.quotes)
+
+
+def forget_printed(
+    quotes: Sequence[Quote], sources: Iterable[tuple[int, Source]], indexes: HistoryIndexes
+) -> tuple[Quote, ...]:
+    """Quotes of before without what they coined, where a tool has printed it since."""
+    if not any(quote.coined for quote in quotes):
+        return tuple(quotes)
+    printed = _find_printed(sources, indexes.memory)
+    return tuple([_forget(quote, printed) for quote in quotes])
+
+
+def _find_printed(sources: Iterable[tuple[int, Source]], memory: Memory) -> set[str]:
+    """The names that tools print in these messages."""
+    return {
+        anchor
+        for _, source in sources
+        if isinstance(source, Message)
+        for passage in passages_of(source, memory)
+        if passage.voice in PRINTING
+        for anchor in passage.anchors
+    }
+
+
+def _forget(quote: Quote, printed: set[str]) -> Quote:
+    if not quote.coined or printed.isdisjoint(quote.coined):
+        return quote
+    return replace(quote, coined=tuple([name for name in quote.coined if name not in printed]))
 
 
 def merge_quotes(first: Iterable[Quote], second: Iterable[Quote]) -> tuple[Quote, ...]:

@@ -11,12 +11,13 @@ Rules of this file:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.context.cover.extract import Focus
-from loom.context.cover.lines import MIN_COVER_TOKENS, quote_lines
+from loom.context.cover.lines import MIN_COVER_TOKENS, forget_printed, quote_lines
 from loom.context.cover.speech import Source, choose_speech, count_quote, find_speech
 from loom.context.history.filling import fill
 from loom.context.history.fitting import Fitting
@@ -312,7 +313,29 @@ def _cover(fitting: Fitting, fitted: FittedHistory, covers: _Covers, yields: boo
     # Lines that are few leave room to messages.
     if covers.once and covers.tokens - used >= max(SMALLEST_SHARE, covers.tokens // 2):
         return _fill_next_to(fitting, covers.limit(used), yields)
-    return lay(fitting, (*covers.standing, *filled))
+    return lay(fitting, (*_forget_printed(fitting, fitted.pieces, covers), *filled))
+
+
+def _forget_printed(
+    fitting: Fitting, filled: Sequence[Piece], covers: _Covers
+) -> tuple[Piece, ...]:
+    """What stands, with the same words. What tools print in what is covered now is no longer taken
+    for coined by whom a cover of before quotes.
+    """
+    sources = [
+        source
+        for piece in filled
+        if piece.action == "dropped"
+        for source in _find_sources(fitting, piece.span, covers.before)
+    ]
+    quotes = [quote for piece in covers.standing for quote in piece.quotes]
+    known = iter(forget_printed(quotes, sources, fitting.caches.indexes))
+    return tuple(
+        [
+            replace(piece, quotes=tuple(islice(known, len(piece.quotes))))
+            for piece in covers.standing
+        ]
+    )
 
 
 def _tokens_above_floor(fitting: Fitting) -> int:
