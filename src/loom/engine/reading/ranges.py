@@ -26,7 +26,7 @@ from loom.stores import Node, Path
 
 # What a first reading reads at most, of a path of which nothing is known: windows, tokens and
 # messages. What is older stays one stretch that was not read.
-FIRST_WINDOWS = 20
+FIRST_WINDOWS = 30
 MAX_FIRST_TOKENS = 1_000_000
 MAX_FIRST_MESSAGES = 10_000
 # Of messages of the user that are older than what a window holds:
