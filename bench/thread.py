@@ -288,6 +288,7 @@ def add_figures(runs: Sequence[PlayedPolicy]) -> Row:
     made = max(len(calls), 1)
     new = sum(call.new for call in calls)
     uncached = sum(call.tokens - call.shared - call.tail for call in calls)
+    tail = sum(call.tail for call in calls)
     return {
         "calls": sum(len(played.calls) for played in runs),
         "refused": sum(bool(call.refused) for played in runs for call in played.calls),
@@ -296,6 +297,7 @@ def add_figures(runs: Sequence[PlayedPolicy]) -> Row:
         "goal_missing": sum(call.goal_missing for call in calls),
         "epochs": sum(call.renewed for call in calls),
         "recache_factor": round(uncached / new, 3) if new else None,
+        "recache_factor_with_tail": round((uncached + tail) / new, 3) if new else None,
         "mean_tokens": round(sum(call.tokens for call in calls) / made, 1),
         "ms_per_call": round(1000 * sum(call.seconds for call in calls) / made, 2),
     }
@@ -394,7 +396,8 @@ def show_row(row: Row) -> None:
     print(
         f"  {made['calls']} calls, {found['leaning']} lean, {found['fitting']} where the user "
         "fits a"
-        f" third; re-cache {made['recache_factor']}, mean tokens {made['mean_tokens']:,.0f}, epochs"
+        f" third; re-cache {made['recache_factor']}, with the tail"
+        f" {made['recache_factor_with_tail']}, mean tokens {made['mean_tokens']:,.0f}, epochs"
         f" {made['epochs']}, over / torn / goal lost {faults}, refused {made['refused']},"
         f" {made['ms_per_call']} ms a call",
         flush=True,

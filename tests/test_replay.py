@@ -29,7 +29,8 @@ from tests.shared import AGENTS, SHARED, needs_shared
 FIGURES = {
     "calls", "refused", "over_budget", "torn_pairs", "goal_missing", "usable", "mean_tokens",
     "cacheable_share",
-    "uncached_per_call", "recache_factor", "tail_tokens", "epochs", "ms_per_call",
+    "uncached_per_call", "recache_factor", "recache_factor_with_tail", "tail_tokens", "epochs",
+    "ms_per_call",
 }  # fmt: skip
 WINDOWS = (8_000, 16_000, 64_000)
 
@@ -499,6 +500,18 @@ def test_recorded_sessions_are_never_over_never_torn_and_keep_their_goal(
     given: Callable[[], Iterator[Conversation]], window: int
 ) -> None:
     nothing_goes_wrong(given(), window)
+
+
+@needs_shared
+@pytest.mark.parametrize("messages", [360, pytest.param(None, marks=pytest.mark.long)])
+def test_what_comes_back_in_the_tail_costs_little(messages: int | None) -> None:
+    [given] = recorded("pi_large_session.jsonl", messages=messages)
+    figures = replay(given, model="gpt-4o", window=16_000, reserve_output=0)["default"].figures
+    assert figures.tail_tokens
+    assert figures.recache_factor
+    assert figures.recache_factor_with_tail
+    assert figures.recache_factor_with_tail <= 1.30
+    assert figures.recache_factor_with_tail <= 1.05 * figures.recache_factor
 
 
 @needs_shared

@@ -12,7 +12,14 @@ from loom.context.options import check_options
 from loom.context.state.working import Working
 from loom.engine import sources
 from loom.engine.reading import ReadingStyle
-from loom.engine.sources import EPOCH_SOURCES, SESSION_SOURCES, WINDOW_SOURCES, Asking, gather
+from loom.engine.sources import (
+    EPOCH_SOURCES,
+    SESSION_SOURCES,
+    TAIL_SOURCES,
+    WINDOW_SOURCES,
+    Asking,
+    gather,
+)
 
 
 def ask(loom: Loom, **values: object) -> Asking:
@@ -33,7 +40,7 @@ def ask(loom: Loom, **values: object) -> Asking:
 def test_every_source_is_in_a_list_once() -> None:
     files = {module.name for module in pkgutil.iter_modules(sources.__path__)} - {"asking"}
     found = {import_module(f"loom.engine.sources.{name}").gather for name in files}
-    listed = [*SESSION_SOURCES, *WINDOW_SOURCES, *EPOCH_SOURCES]
+    listed = [*SESSION_SOURCES, *WINDOW_SOURCES, *EPOCH_SOURCES, *TAIL_SOURCES]
     assert len(listed) == len(set(listed))
     assert set(listed) == found
 

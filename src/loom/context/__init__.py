@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from loom.context.policy import policies as policies
     from loom.context.policy import policy_text as policy_text
     from loom.context.quotes import Quote as Quote
+    from loom.context.quotes import Voice as Voice
+    from loom.context.quotes import name_speaker as name_speaker
+    from loom.context.quotes import render_quotes as render_quotes
     from loom.context.report import LEFT_OUT as LEFT_OUT
     from loom.context.report import Action as Action
     from loom.context.report import Continuation as Continuation
@@ -54,6 +57,9 @@ if TYPE_CHECKING:
     from loom.context.summary.drafts import SummaryTask as SummaryTask
     from loom.context.summary.summaries import SummaryLimits as SummaryLimits
     from loom.context.summary.summaries import add_dropped_note as add_dropped_note
+    from loom.context.tail import add_to_tail as add_to_tail
+    from loom.context.tail import find_free as find_free
+    from loom.context.tail import find_shown as find_shown
     from loom.context.weaving import build as build
     from loom.context.weaving import forget_dropped as forget_dropped
     from loom.context.weaving import go_on as go_on
@@ -84,7 +90,7 @@ else:
                 "select_request_options",
             ),
             "policy": ("Policy", "find_policy", "policies", "policy_text"),
-            "quotes": ("Quote",),
+            "quotes": ("Quote", "Voice", "name_speaker", "render_quotes"),
             "report": ("Action", "Continuation", "Item", "LEFT_OUT", "Piece", "Report", "Returns"),
             "request": ("Context",),
             "rules": ("Rule", "find_kept"),
@@ -94,6 +100,7 @@ else:
             "state.working": ("Dashboard", "Evidence", "Incident", "Working"),
             "summary.drafts": ("SummaryDraft", "SummaryPrompt", "SummaryTask"),
             "summary.summaries": ("SummaryLimits", "add_dropped_note"),
+            "tail": ("add_to_tail", "find_free", "find_shown"),
             "weaving": ("build", "forget_dropped", "go_on", "weave"),
         },
     )

@@ -76,7 +76,7 @@ def name_speaker(voice: Voice, role: str, name: str) -> str:
     return f"{role} {name}" if name and name != role else role
 
 
-def render(quotes: Iterable[Quote]) -> str:
+def render_quotes(quotes: Iterable[Quote]) -> str:
     """The text of quotes, in their order."""
     lines: list[str] = []
     for quote in quotes:
@@ -88,4 +88,4 @@ def render(quotes: Iterable[Quote]) -> str:
 def introduce_quotes(quotes: Sequence[Quote]) -> str:
     """What a cover says after its marker."""
     has_words = any(quote.voice == "user" for quote in quotes)
-    return f" {QUOTES_AND_WORDS if has_words else QUOTES_ONLY}\n{render(quotes)}"
+    return f" {QUOTES_AND_WORDS if has_words else QUOTES_ONLY}\n{render_quotes(quotes)}"

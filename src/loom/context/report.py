@@ -11,7 +11,7 @@ from loom.context.handles import Archive
 from loom.context.history.outlook import Outlook
 from loom.context.history.places import Places, Stretch
 from loom.context.history.reasons import ALONE, EpochReason
-from loom.context.quotes import Quote, introduce_quotes, render
+from loom.context.quotes import Quote, introduce_quotes, render_quotes
 from loom.conversation.message import Message, Text
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
@@ -89,7 +89,7 @@ class Piece(Struct, frozen=True):
     @property
     def text_of_quotes(self) -> str:
         """What a cover says after its introduction."""
-        return render(self.quotes)
+        return render_quotes(self.quotes)
 
     def with_quotes(self, quotes: tuple[Quote, ...]) -> "Piece":
         """A marker with quotes after it."""

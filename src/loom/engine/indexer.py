@@ -41,14 +41,18 @@ class Indexer:
             self._written = 0
             self.start()
 
-    def catch_up(self, tree: int = 0) -> None:
+    def catch_up(self, tree: int = 0) -> bool:
         """Index before a search what would be too much to read in it; if there is much more, the
         rest in the background. A store that cannot be written is searched all the same.
+
+        Returns whether there is much more.
         """
+        left = False
         with suppress(StoreError):
             left = self._store.search.catch_up(self._scope, tree)
             if left or self.embedder is not None:
                 self.start()
+        return left
 
     def start(self, first: Callable[[], None] | None = None) -> None:
         """Index in the background, if nobody does so already. `first` is done there before."""

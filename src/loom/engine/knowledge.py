@@ -58,21 +58,37 @@ def _check_seconds(seconds: object) -> float:
     return seconds
 
 
+class UserRequest(Struct, frozen=True):
+    """What a user asks, at which place of a path, in which node."""
+
+    text: str
+    place: int
+    seq: int
+
+
 def find_question(path: Path, request: str = "") -> str:
     """What is asked now: a request that is not on the path yet, or the newest message of the user.
 
     A request that leans on what was said before is asked together with that.
     """
     asked = [request] if request.strip() else []
+    if not asked or leans(request):
+        asked += [each.text for each in find_requests(path, MAX_LEANED_ON + 1 - len(asked))]
+    return "\n".join(reversed(asked))
+
+
+def find_requests(path: Path, limit: int = MAX_LEANED_ON + 1) -> list[UserRequest]:
+    """The newest message of the user and those that it leans on, newest first, at most so many."""
+    found: list[UserRequest] = []
     seq = path.end.request if path.end else None
-    while seq is not None and len(asked) <= MAX_LEANED_ON:
-        if asked and not leans(asked[-1]):
+    while seq is not None and len(found) < limit:
+        if found and not leans(found[-1].text):
             break
         [node] = path.nodes([seq])
         if node.message and node.message.text.strip():
-            asked.append(node.message.text)
+            found.append(UserRequest(node.message.text, node.depth, node.seq))
         seq = path[node.depth - 1].request if node.depth > 0 else None
-    return "\n".join(reversed(asked))
+    return found
 
 
 def find_question_in(messages: Sequence[Message]) -> str:

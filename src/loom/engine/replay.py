@@ -86,6 +86,7 @@ class ReplayFigures(Struct, frozen=True, kw_only=True):
     cacheable_share: float | None
     uncached_per_call: float | None
     recache_factor: float | None
+    recache_factor_with_tail: float | None
     tail_tokens: float | None
     cost_with_cache: float | None
     cost_without_cache: float | None
@@ -352,6 +353,7 @@ def _figures(calls: Sequence[Call], last: Report | None, priced: ModelFacts) -> 
         cacheable_share=_ratio(shared, tokens, 4),
         uncached_per_call=_ratio(tokens - shared, len(made), 1),
         recache_factor=_ratio(tokens - shared - tail, new, 3),
+        recache_factor_with_tail=_ratio(tokens - shared, new, 3),
         tail_tokens=_ratio(tail, len(made), 1),
         # What is new is written to the cache, the tail is not: it is in no later request.
         cost_with_cache=cost(priced, tokens, 0, cached=shared, written=tokens - shared - tail)

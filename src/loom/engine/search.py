@@ -9,12 +9,14 @@ Rules of this file:
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from loom.conversation.message import Message
 from loom.conversation.metadata import check_filter, filter_terms
-from loom.errors import ChoiceError, describe
+from loom.errors import ChoiceError, StoreError, describe
 from loom.recall.hits import Hit, Match, Neighbour
 from loom.recall.question import read_question
 from loom.stores import (
@@ -30,6 +32,7 @@ from loom.stores import (
 
 if TYPE_CHECKING:
     from loom.recall.embedder import Embedder, Vectors
+    from loom.recall.room import RecallRoom
     from loom.stores import FoundNode, StoreIndex
 
 DEFAULT_HITS = 10  # hits, if nobody says how many, nor how many tokens
@@ -119,6 +122,48 @@ def search_project(
         hits, handles = _make_hits(index, matches)
     store.views.keep_found(handles, request.now)
     return hits
+
+
+class RecalledMessage(Struct, frozen=True):
+    """A message that matters to a request: where it is, its node, its handle, and the part that
+    matters.
+    """
+
+    place: int
+    seq: int
+    handle: str
+    message: Message
+    text: str
+
+
+def search_relevant(
+    store: Store,
+    row: SessionRow,
+    overlay: Overlay,
+    request: CheckedSearch,
+    shown: frozenset[int],
+    room: "RecallRoom",
+) -> list[RecalledMessage]:
+    """The messages of a path that clearly matter to a request, best first, without those at the
+    places `shown`. What was said after the path does not change what is found.
+    """
+    from loom.recall.relevance import find_relevant
+    from loom.recall.search import SearchRequest
+
+    with store.search.read_session(row, overlay) as index:
+        looked = SearchRequest(request.query, excluded=index.keys_at(shown))
+        chosen = find_relevant(index, looked, room)
+        found = index.nodes([each.key for each in chosen])
+    handles = {key: _make_handle(each) for key, each in found.items()}
+    with suppress(StoreError):  # a store that can only be read will do for a look
+        store.views.keep_found(list(handles.values()), request.now)
+    made: list[RecalledMessage] = []
+    for each in chosen:
+        node = found[each.key].node if each.key in found else None
+        if node is not None and node.message is not None:
+            handle = handles[each.key].handle
+            made.append(RecalledMessage(node.depth, node.seq, handle, node.message, each.text))
+    return made
 
 
 def find_matches(

@@ -548,6 +548,7 @@ class Session:
         check_flag("notes", notes)
         gone, kept = self._store.sessions.purge(self.row, self._workspace.now(), notes)
         self._workspace.caches.clear()
+        self._workspace.recaller.forget()
         self._store.forget()
         remains = what_remains(self._store, self.row, self._workspace.snapshots)
         left_alone = self._store.snapshots.unproven(self.row)
@@ -757,6 +758,7 @@ class Session:
             project=details.project,
             knowledge=details.knowledge,
             remembers=not self._guest,
+            find=self._workspace.recaller.find,
         )
         return _RequestParts(
             asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new

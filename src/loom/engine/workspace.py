@@ -18,6 +18,7 @@ from loom.engine.answers import Order
 from loom.engine.aware import Result
 from loom.engine.indexer import Indexer
 from loom.engine.knowledge import KnowledgeLookup
+from loom.engine.recalling import Recaller
 from loom.engine.snapshots import Snapshots
 from loom.engine.summarize import Model
 from loom.engine.uses import UseLog
@@ -98,6 +99,9 @@ class Workspace:
         self.knowledge_lookup = KnowledgeLookup()
         self.uses = UseLog(store, scope, now)
         self.indexer = Indexer(store, scope)
+        self.recaller = Recaller(
+            store, lambda: self.indexer, searches=WORKERS[store.database.name] // 2
+        )
         self._knowledge: StoredKnowledgeBase | None = None
         self._bus: EventBus | None = None
         self.emitters: list[Closable] = []
@@ -247,4 +251,5 @@ class Workspace:
         self._threads.close()
         self.uses.flush()
         self.caches.clear()
+        self.recaller.forget()
         self.store.close()

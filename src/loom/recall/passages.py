@@ -34,15 +34,19 @@ def find_passage(
 def _find_densest(
     found: Sequence[tuple[int, int, str]], weights: Mapping[str, float], chars: int
 ) -> tuple[int, int]:
-    """Where within so many characters most is said; each term counts once."""
+    """The shortest stretch of at most so many characters in which most is said; each term counts
+    once.
+    """
     best, begin, end = 0.0, 0, 0
     inside: Counter[str] = Counter()
     value, first = 0.0, 0
     for start, stop, term in found:
         value += weights.get(term, EXACT_WEIGHT) * (not inside[term])
         inside[term] += 1
-        while found[first][0] < start and stop - found[first][0] > chars:
+        while found[first][0] < start:
             left = found[first][2]
+            if stop - found[first][0] <= chars and inside[left] == 1:
+                break  # it is said nowhere else in reach
             inside[left] -= 1
             value -= weights.get(left, EXACT_WEIGHT) * (not inside[left])
             first += 1

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[\w~#@]*\w(?:[./:@#+~_\\-]+\w+)+|[#@~]\w+|\w*\d\w*")
 _JOINT = re.compile(r"[,;?]|\b(?:and|or|but|as well as)\b", re.IGNORECASE)
 MIN_PART_TERMS = 2  # of a part of a question that is a question by itself
 MAX_PARTS = 4
-_FUNCTION_WORDS = frozenset(
+FUNCTION_WORDS = frozenset(
     split_terms(
         """a about all also am an and any are as at be been being both but by can could did do does
         each for from had has have he her here him his how i if in into is it its just may me might
@@ -85,7 +85,7 @@ def read_question(query: object, authors: Iterable[str] = (), now: int | None = 
 
 def find_content_terms(text: str, limit: int) -> tuple[str, ...]:
     """The terms of a text that say something alone, each once, at most so many."""
-    found = dict.fromkeys(term for term in split_terms(text) if term not in _FUNCTION_WORDS)
+    found = dict.fromkeys(term for term in split_terms(text) if term not in FUNCTION_WORDS)
     return tuple(found)[:limit]
 
 
@@ -102,7 +102,7 @@ def _drop_common(words: dict[str, str], speakers: frozenset[str]) -> dict[str, s
     """
     names = {term for name in speakers for term in split_terms(name)}
     names |= {term for term, word in words.items() if _names_one_of(word, speakers)}
-    plain = {term: word for term, word in words.items() if term not in _FUNCTION_WORDS}
+    plain = {term: word for term, word in words.items() if term not in FUNCTION_WORDS}
     asked = {term: word for term, word in plain.items() if term not in names}
     return asked or plain or words
 

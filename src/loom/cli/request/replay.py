@@ -270,6 +270,7 @@ def _print_figures(played: dict[str, PlayedPolicy]) -> None:
         ("cacheable share", lambda f: _number(f.cacheable_share, ".1%")),
         ("uncached per call", lambda f: _number(f.uncached_per_call)),
         ("re-cache factor", lambda f: _number(f.recache_factor, ".2f")),
+        ("  with the tail", lambda f: _number(f.recache_factor_with_tail, ".2f")),
         ("tail tokens", lambda f: _number(f.tail_tokens)),
         ("epochs", lambda f: f"{f.epochs:,}"),
         ("look-ahead recall", lambda f: _number(f.lookahead_recall, ".1%")),

@@ -27,7 +27,7 @@ from loom.context.cover.anchors import (
     find_anchors,
     passages_of,
 )
-from loom.context.quotes import Quote, Voice, render
+from loom.context.quotes import Quote, Voice, render_quotes
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
@@ -77,7 +77,7 @@ class Extract(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return render(self.quotes)
+        return render_quotes(self.quotes)
 
 
 class Focus(Struct, frozen=True):
@@ -121,7 +121,7 @@ def extract(
         # Lines cost less together than apart, so there is room for more when the first have been
         # counted as they stand.
         while limit - size > max(MIN_LEFT_TOKENS, size // 100) and greedy.take(limit - size):
-            together = count(render(quote_passages(index, greedy.chosen, focus)))
+            together = count(render_quotes(quote_passages(index, greedy.chosen, focus)))
             if together > tokens:
                 break
             best, size = len(greedy.chosen), together
@@ -145,7 +145,7 @@ def _count_fitting(
     """
     number = len(chosen)
     while number:
-        size = count(render(quote_passages(index, chosen[:number], focus)))
+        size = count(render_quotes(quote_passages(index, chosen[:number], focus)))
         if size <= tokens:
             return number, size
         number = number * 7 // 8

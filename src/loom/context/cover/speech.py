@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from loom.context.quotes import Quote, name_speaker, render
+from loom.context.quotes import Quote, name_speaker, render_quotes
 from loom.conversation.message import Message, Text
 
 PASTED_CHARS = 4000  # a longer message of a user holds pasted data
@@ -53,7 +53,7 @@ def _quote(place: int, author: str, text: str) -> Quote:
 
 def count_quote(quote: Quote, count: Count) -> int:
     """What a quote takes in a cover."""
-    return count(render([quote])) + 1
+    return count(render_quotes([quote])) + 1
 
 
 def choose_speech(speech: dict[int, Quote], tokens: int, count: Count) -> dict[int, Quote]:

@@ -14,6 +14,7 @@ from loom.context import (
     Item,
     Options,
     Renewal,
+    add_to_tail,
     budget_for,
     build,
     find_strategy,
@@ -61,8 +62,10 @@ from loom.engine.reading import (
     read_window,
     shape_of,
 )
+from loom.engine.recalling import RecallLookup, Recollections
 from loom.engine.sources import (
     EPOCH_SOURCES,
+    TAIL_SOURCES,
     WINDOW_SOURCES,
     Asking,
     choose_lasting_notes,
@@ -90,7 +93,8 @@ class RequestInput(Struct, frozen=True, kw_only=True):
 
     After an overflow an epoch begins in any case, without the older half of what the last request
     showed. So does one that is `renewing`, for the reason given. `handoff` is what the window began
-    with, and the map of `project` is in the system text.
+    with, and the map of `project` is in the system text. `find` looks for old messages that
+    matter to the request.
     """
 
     store: Store
@@ -107,6 +111,7 @@ class RequestInput(Struct, frozen=True, kw_only=True):
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
     remembers: bool = False
+    find: Callable[[RecallLookup], Recollections] | None = None
 
 
 class _StoreFindings(Struct, frozen=True, kw_only=True):
@@ -324,6 +329,7 @@ def _go_on(
     context = go_on(said, full, pins, view.epoch, assembled.places, asked.fetch)
     if isinstance(context, EpochEnds):
         return context
+    context = _recall(asked, found, full, said, context)
     if view.undone:
         report, back = (
             replace(context.report, epoch_reason=UNDONE.sentence),
@@ -473,6 +479,7 @@ def _begin(
     full = gather(asking, EPOCH_SOURCES)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = build(said, full, pins, begins, assembled.places, asked.fetch)
+    context = _recall(asked, found, full, said, context)
     if found.is_damaged:
         context = _with_damage(context)
     kept, reading = _forget_dropped(asked, found, full, context, reading)
@@ -509,6 +516,32 @@ def _forget_dropped(
     pins = place_pins(found.pins, assembled)
     kept = forget_dropped(context, said, full, pins, assembled.places, asked.fetch)
     return (kept, less) if kept else (context, reading)
+
+
+def _recall(
+    asked: RequestInput, found: _StoreFindings, full: Options, said: Conversation, context: Context
+) -> Context:
+    """The request with old messages in its tail that matter to it, and that it does not show."""
+    if asked.find is None or asked.overflowed:
+        return context
+    asking = replace(
+        found.asking,
+        path=found.path,
+        options=full,
+        context=context,
+        overlay=found.overlay,
+        find=asked.find,
+    )
+    for source in TAIL_SOURCES:
+        made = source(asking)
+        context = add_to_tail(
+            context, said, full, list(zip(made.sections, made.handles, strict=True))
+        )
+        if made.notes:
+            report = context.report
+            report = replace(report, notes=(*report.notes, *made.notes))
+            context = replace(context, report=report)
+    return context
 
 
 def prepare_ending(

@@ -5,6 +5,9 @@ All are asked at every request: SESSION_SOURCES and WINDOW_SOURCES before messag
 EPOCH_SOURCES after that. SESSION_SOURCES add what is in the tail, WINDOW_SOURCES what the window
 began with. EPOCH_SOURCES get what the epoch began with: its view stores it.
 
+TAIL_SOURCES are asked when the request is made, for they depend on what it shows. They add to its
+tail, if there is room.
+
 Other words in the system text end the epoch. So a new source uses a zone of the tail, or its text
 is stored in the view.
 """
@@ -20,6 +23,7 @@ from loom.engine.sources import (
     knowledge,
     memory,
     project_map,
+    recalled,
     summaries,
     system_messages,
     working_state,
@@ -44,6 +48,7 @@ EPOCH_SOURCES: tuple[Gather, ...] = (
     project_map.gather,
     knowledge.gather,
 )
+TAIL_SOURCES: tuple[Gather, ...] = (recalled.gather,)
 
 
 def gather(asking: Asking, sources: Iterable[Gather]) -> Options:
@@ -65,6 +70,7 @@ def gather(asking: Asking, sources: Iterable[Gather]) -> Options:
 __all__ = [
     "EPOCH_SOURCES",
     "SESSION_SOURCES",
+    "TAIL_SOURCES",
     "WINDOW_SOURCES",
     "Asking",
     "check_project",

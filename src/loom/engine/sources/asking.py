@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
-from loom.context import Handoff, Options, Section, Working
+from loom.context import Context, Handoff, Options, Section, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
+from loom.engine.recalling import RecallLookup, Recollections
 from loom.engine.views import EpochMap, EpochMemory
 from loom.providers.knowledge import Findings
-from loom.stores import Aside, Path, SessionRow, Store
+from loom.stores import Aside, Overlay, Path, SessionRow, Store
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
@@ -27,6 +28,9 @@ class Asking(Struct, frozen=True, kw_only=True):
     The row of a guest has the key 0: it has nothing of its own. `remembers`: notes of the session
     may be shown; a guest has none. `begins` says that an epoch begins with this request.
     `knowledge` is None if no knowledge base was asked.
+
+    A source of the tail gets the `context` as it is without it, the path with what bears on it, and
+    what `find`s old messages.
     """
 
     store: Store
@@ -45,16 +49,22 @@ class Asking(Struct, frozen=True, kw_only=True):
     memory: EpochMemory | None = None
     remembers: bool = False
     begins: bool = False
+    context: Context | None = None
+    overlay: Overlay | None = None
+    find: Callable[[RecallLookup], Recollections] | None = None
 
 
 class SourceSections(Struct, frozen=True, kw_only=True):
     """What a source adds: sections, rooms for those that must not be cut, tokens left free for
-    later requests of the epoch.
+    later requests of the epoch. A source of the tail gives the handle of each section, and notes
+    of what went wrong.
     """
 
     sections: tuple[Section, ...] = ()
     rooms: Mapping[str, int] = {}
     ahead: int = 0
+    handles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 NOTHING = SourceSections()
