@@ -193,6 +193,37 @@ def test_a_failed_import_leaves_no_notes(loom: Loom) -> None:
         assert copy.memory.notes(history=True) == []
 
 
+def test_a_damaged_note_is_left_out_of_an_export_and_named(loom: Loom) -> None:
+    lost = loom.memory.remember("the first")
+    loom.memory.remember("the second")
+    with loom.store.database.write() as writer:
+        writer.all("UPDATE notes SET data = '{' WHERE id = $1", lost.id)
+    missed: list[str] = []
+    lines = list(loom.export(missed=missed))
+    assert missed == [f"note {lost.id}"]
+    with pytest.warns(UserWarning, match=lost.id):
+        assert texts(loom.memory.notes()) == ["the second"]
+    with Loom.open(":memory:") as copy:
+        copy.import_lines(lines)
+        assert texts(copy.memory.notes()) == ["the second"]
+    assert [problem.what for problem in problems(loom)] == ["what it says cannot be read"]
+
+
+def test_notes_of_every_project_come_back_where_they_were(address: str) -> None:
+    with Loom.open(address, project="web") as web, Loom.open(address, project="shop") as shop:
+        web.memory.remember("of the web")
+        shop.new().memory.remember("of a session")
+        lines = list(web.export(everywhere=True))
+        alone = list(shop.export())
+    assert not any("of the web" in line for line in alone)
+    with Loom.open(":memory:") as copy:
+        copy.import_lines(lines, everywhere=True)
+        assert list(copy.export(everywhere=True)) == lines
+        assert copy.memory.notes(history=True) == []
+    with Loom.open(address, project="web", agent="ann") as ann:
+        assert not any("of the web" in line for line in ann.export())
+
+
 def test_the_doctor_sees_words_that_were_changed(loom: Loom) -> None:
     note = loom.memory.remember("pay Ann")
     with loom.store.database.write() as writer:

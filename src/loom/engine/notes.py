@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 
 from loom.conversation.repeats import normal_text
-from loom.recall.importance import NOTE_HALF_LIFE_MS, note_importance, rank_value, score_note
+from loom.recall.importance import (
+    NOTE_HALF_LIFE_MS,
+    choose_candidates,
+    note_importance,
+    rank_value,
+    score_note,
+)
 from loom.recall.question import find_content_terms
 from loom.stores import Note, NoteFilter, NoteScope, Store, note_terms
 
 MAX_ASKED_CHARS = 8000  # of a question that are read for its terms, half of them from its end
 MAX_ASKED_TERMS = 128
+MAX_SCORED = 200  # notes that are read to know how much of what they say is asked for
 
 
 def find_asked_terms(text: str) -> tuple[str, ...]:
@@ -35,7 +42,7 @@ def rank_notes(
     else:
         matches = store.notes.match(scope, terms, now)
         holding, count = {term: list(keys) for term, keys in matches.holding.items()}, matches.notes
-        keys = {key for several in holding.values() for key in several}
+        keys = choose_candidates(holding, count, MAX_SCORED)
         found = [
             note
             for note in store.notes.read(scope, keys, now).values()

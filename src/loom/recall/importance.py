@@ -26,11 +26,11 @@ FACT, NOTE, OF_USER_NOTE = 0.8, 0.7, 0.1
 _MAX_PLAIN_CHARS = 24  # of what only agrees
 _LOOKED_AT_CHARS = 4000
 _COUNTED_TERMS = 8  # heaviest terms of a note: a long one need not be asked for as a whole
-_PLAN = re.compile(
-    r"\b(?:plan|steps?|approach|decid\w+|decision|agreed|conclu\w+|instead of|we will|i will|"
-    r"i'll|let's|going to|todo)\b",
-    re.IGNORECASE,
+_PLAN_WORDS = (
+    *("plan", "step", "steps", "approach", "decide", "decided", "decision", "agreed", "conclude"),
+    *("conclusion", "instead of", "we will", "i will", "i'll", "let's", "going to", "todo"),
 )
+_PLAN = re.compile(rf"\b(?:{'|'.join(_PLAN_WORDS)})\b")
 _AGREES = frozenset(
     split_terms(
         """ok okay yes no yep nope sure thanks thank you go ahead do it continue on please next
@@ -63,8 +63,8 @@ def base_importance(message: Message, is_echo: bool, metadata: Mapping[str, obje
 
 
 def _importance_of_answer(message: Message) -> float:
-    text = message.text[:_LOOKED_AT_CHARS]
-    if text.strip() and _PLAN.search(text):
+    text = message.text[:_LOOKED_AT_CHARS].lower()
+    if any(word in text for word in _PLAN_WORDS) and _PLAN.search(text):
         return PLANNING
     if message.calls:
         return TOOL_CALL
@@ -122,6 +122,19 @@ def score_note(terms: Collection[str], holding: Mapping[str, Collection[int]], n
     found = sum(weights[term] for term in terms if term in holding)
     heaviest = sorted(weights.values(), reverse=True)[:_COUNTED_TERMS]
     return round(min(found / sum(heaviest), 1.0), 4)
+
+
+def choose_candidates(holding: Mapping[str, Collection[int]], notes: int, limit: int) -> list[int]:
+    """The notes that have the most of a question's terms, weighed by how rare these are; of equals
+    the newer, which has the greater key.
+    """
+    found: dict[int, float] = {}
+    for term in sorted(holding):
+        weight = _weigh(len(holding[term]), notes)
+        for key in holding[term]:
+            found[key] = found.get(key, 0.0) + weight
+    ranked = sorted(((round(weight, 4), key) for key, weight in found.items()), reverse=True)
+    return [key for _, key in ranked[:limit]]
 
 
 def _weigh(count: int, notes: int) -> float:

@@ -35,6 +35,7 @@ from loom.stores.sql.stored import UNREADABLE, decode_stored, read_each, read_ro
 MAX_HOLDING = 500  # newest notes with a term that are candidates for a question
 MAX_COUNTED = 10_000  # notes that are counted to know how rare a term is
 MAX_ALWAYS = 200  # newest notes for every request
+_MAX_COMMON = 4  # terms of a question that more notes have, of which the newest are candidates
 _MAX_CHAIN = 1000  # notes that supersede each other
 _PAGE_ROWS = 500
 _NAME = re.compile(f"[a-z2-7]{{1,{ID_CHARS}}}")
@@ -109,11 +110,19 @@ class StoredNotes:
         self._renew_terms(scope)
         with self._database.read() as reader:
             seen = _seen_by(scope, _find_memory(reader, scope), now)
-            found = {term: [key for (key,) in reader.all(_HOLDING, *seen, term)] for term in terms}
+            counts: dict[str, int] = dict(reader.all(_COUNT_TERMS, *seen, to_json(list(terms))))
+            common = sorted(
+                (term for term, count in counts.items() if count > MAX_HOLDING),
+                key=lambda term: (counts[term], term),
+            )
+            rare = counts.keys() - set(common)
+            found: dict[str, list[int]] = {}
+            for term, key in reader.all(_HOLDING, *seen, to_json(sorted(rare))) if rare else ():
+                found.setdefault(term, []).append(key)
+            for term in common[:_MAX_COMMON]:
+                found[term] = [key for (key,) in reader.all(_NEWEST_HOLDING, *seen, term)]
             counted = reader.first_row(_COUNT, *seen)
-        return TermMatches(
-            {term: keys for term, keys in found.items() if keys}, counted[0] if counted else 0
-        )
+        return TermMatches(found, counted[0] if counted else 0)
 
     def read(self, scope: NoteScope, keys: Collection[int], now: int) -> dict[int, Note]:
         """Notes by their keys, of those that are seen."""
@@ -484,8 +493,12 @@ _ALWAYS = f"""{_SELECT} WHERE {_SEEN} AND n.always = 1 AND {_VALID}
 _BY_KEYS = f"{_SELECT} WHERE {_SEEN} AND n.key IN {{each_int:6}}"
 _SEEN_IDS = f"""SELECT n.id FROM notes n WHERE {_SEEN} AND n.id IN {{each:6}}
     AND n.created >= $5"""
-_HOLDING = f"""SELECT n.key FROM note_terms t JOIN notes n ON n.key = t.note
-    WHERE t.memory = $1 AND t.term = $6 AND {_SEEN} AND {_VALID}
+_WITH_TERMS = f"""FROM {{each:6}} e CROSS JOIN note_terms t CROSS JOIN notes n
+    WHERE t.memory = $1 AND t.term = e.value AND n.key = t.note AND {_SEEN} AND {_VALID}"""
+_COUNT_TERMS = f"SELECT t.term, count(*) {_WITH_TERMS} GROUP BY t.term"
+_HOLDING = f"SELECT t.term, n.key {_WITH_TERMS} ORDER BY n.key DESC"
+_NEWEST_HOLDING = f"""SELECT n.key FROM note_terms t CROSS JOIN notes n
+    WHERE t.memory = $1 AND t.term = $6 AND n.key = t.note AND {_SEEN} AND {_VALID}
     ORDER BY n.key DESC LIMIT {MAX_HOLDING}"""
 _COUNT = f"""SELECT count(*) FROM (SELECT 1 FROM notes n WHERE {_SEEN} AND {_VALID}
     LIMIT {MAX_COUNTED}) x"""
