@@ -56,6 +56,7 @@ _HOMES = {
     "search": _Home("request.search", "search"),
     "session": _Home("session.commands", "session"),
     "show": _Home("transcript.show", "show", reads_file=True),
+    "task": _Home("store.tasks", "task"),
     "tree": _Home("tree.commands", "tree"),
     "weave": _Home("request.weave", "weave", reads_file=True),
 }
