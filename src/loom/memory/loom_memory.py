@@ -177,7 +177,7 @@ def summarize_task(task: Task) -> TaskSummary:
     return TaskSummary(
         task_id=task.task_id,
         action=task.action,
-        parameters=shorten_line(_describe_parameters(task), MAX_SUMMARY_CHARS),
+        parameters=shorten_line(describe_parameters(task), MAX_SUMMARY_CHARS),
         result=shorten_line(describe_result(task), MAX_SUMMARY_CHARS),
         tags=find_tags(task),
         importance=importance_of(task),
@@ -200,7 +200,8 @@ def describe_result(task: Task) -> str:
     return to_sorted_json(task.result)
 
 
-def _describe_parameters(task: Task) -> str:
+def describe_parameters(task: Task) -> str:
+    """What a task was given, as a text."""
     if task.content:
         return task.content
     if task.action == TOOL_CALL:

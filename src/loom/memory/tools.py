@@ -18,7 +18,13 @@ from loom.engine.tools import TOOLS as SESSION_TOOLS
 from loom.engine.tools import carry_out, make_tools, read_arguments
 from loom.errors import ChoiceError, describe, shorten
 from loom.memory.importance import importance_of
-from loom.memory.loom_memory import LoomMemory, TaskSummary, describe_result, find_tags
+from loom.memory.loom_memory import (
+    LoomMemory,
+    TaskSummary,
+    describe_parameters,
+    describe_result,
+    find_tags,
+)
 from loom.memory.shortening import shorten_line
 from loom.runtime import Task
 
@@ -207,7 +213,7 @@ def _make_call(name: object, arguments: object) -> ToolCall:
 
 def _state(task: Task) -> dict[str, Any]:
     """A task in one line."""
-    said = f"{task.action}: {shorten_line(task.content, STATEMENT_CHARS)}".rstrip(": ")
+    said = f"{task.action}: {shorten_line(describe_parameters(task), STATEMENT_CHARS)}".rstrip(": ")
     result = shorten_line(describe_result(task), RESULT_CHARS)
     return {
         "task_id": task.task_id,

@@ -59,10 +59,10 @@ def add(
     as_json: bool,
     **fields: Any,
 ) -> None:
-    """Add a task with this TEXT; with -, from standard input.
+    """Add a task to a session.
 
-    A task whose id is there already is not added again. Its status, result and error are written if
-    they are newer.
+    Its content is TEXT, or standard input with -. A task whose id is there already is not added
+    again. Its status, result and error are written if they are newer.
     """
     given = _read_parameters(parameters)
     if text is not None:
@@ -98,8 +98,9 @@ def add(
 @click.option("--json", "as_json", is_flag=True, help="Print the messages and the report as JSON.")
 @in_store(agent=READS_AS_AGENT)
 def context(loom: Loom, **asked: Any) -> None:
-    """Show the request for a task: a new one with this TEXT, or a stored one.
+    """Show the request for a new task, or for a stored one.
 
+    The task is TEXT, standard input with -, or the stored task of --id.
     The request has what was said in the session, knowledge, what other agents do, direct messages,
     and the task. Nothing is stored.
     """
