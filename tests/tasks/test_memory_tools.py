@@ -121,6 +121,17 @@ def test_a_memory_over_a_store_belongs_to_its_agent_and_stays_open(tmp_path: Any
         LoomMemory("store.db")  # type: ignore[arg-type]
 
 
+def test_what_was_forgotten_is_not_important_and_stays_stored(memory: LoomMemory) -> None:
+    executor = MemoryTools(memory, session_id="s-1")
+    found = run(executor, "search_context", {"query": "shuttle"})
+    handle = found.splitlines()[1].partition(" ")[0]
+    assert run(executor, "forget", {"note": handle}) == "Forgotten."
+    assert [task.content for task in memory.get_l2_tasks(session_id="s-1")] == [
+        "Refactor the memory layer"
+    ]
+    assert len(memory.get_l1_tasks(10, "s-1")) == 3
+
+
 # ── the tools ────────────────────────────────────────────────────────────────
 
 

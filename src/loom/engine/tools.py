@@ -116,7 +116,9 @@ class _Remember(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Forget(Struct, frozen=True, forbid_unknown_fields=True):
-    note: Annotated[str, Meta(description="The id of the note, as `remember` gave it.")]
+    note: Annotated[
+        str, Meta(description="The id of the note, or the handle of a message to rank lower.")
+    ]
 
 
 TOOLS: dict[str, tuple[type[Struct], str]] = {
@@ -154,7 +156,7 @@ TOOLS: dict[str, tuple[type[Struct], str]] = {
     ),
     "forget": (
         _Forget,
-        "Show a note no longer, because it is wrong or no longer needed.",
+        "Show a note no longer, because it is wrong or no longer needed. Nothing is deleted.",
     ),
 }
 _Given = TypeVar("_Given", bound=Struct)

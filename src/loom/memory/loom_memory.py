@@ -28,7 +28,7 @@ from loom.runtime.messages import TOOL_CALL
 from loom.runtime.threads import async_form
 
 L1_TASKS = 50  # tasks that the first layer shows if nobody says how many: those of a request
-L2_SCANNED_TASKS = 1000  # of a session, the newest ones among which the important ones are found
+L2_SCANNED_TASKS = 500  # of a session, the newest ones among which the important ones are found
 MAX_SUMMARY_CHARS = 200  # of the parameters, and of the result
 MAX_HITS_PER_TASK = 3  # hits are asked for, for each task: several may be of sessions without tasks
 _T = TypeVar("_T")
@@ -95,18 +95,17 @@ class LoomMemory:
         session = self.find_session(session_id)
         if session is None:
             return []
-        text = session.summary
-        written = []
-        if text:
-            written = [
-                TaskSummary(
-                    task_id="",
-                    action="summary",
-                    result=text,
-                    session_id=session_id or None,
-                    kind="summary",
-                )
-            ]
+        written = [
+            TaskSummary(
+                task_id="",
+                action="summary",
+                result=item.text,
+                importance=item.importance,
+                session_id=session_id or None,
+                kind="summary",
+            )
+            for item in session.memory.summaries(limit)
+        ]
         entries = reversed(self._list_newest(limit, session_id))
         return [*written, *(summarize_task(entry.task) for entry in entries)][:limit]
 
@@ -138,9 +137,16 @@ class LoomMemory:
         return self.loom.tasks(session_id=session_id, limit=limit)[::-1]
 
     def _list_important(self, session_id: str | None) -> list[TaskEntry]:
-        """The tasks of a session that are important, the most important first."""
+        """The tasks of a session that are important and not forgotten, the most important first."""
         entries = self.loom.tasks(session_id=session_id, limit=L2_SCANNED_TASKS)
-        important = [entry for entry in entries if importance_of(entry.task) > MIN_IMPORTANCE]
+        if not entries:
+            return []
+        used = self.loom.store.uses.read(self.loom.session(entries[0].session).row)
+        important = [
+            entry
+            for entry in entries
+            if importance_of(entry.task) > MIN_IMPORTANCE and entry.place not in used.forgotten
+        ]
         return sorted(important, key=lambda entry: -round(importance_of(entry.task), 6))
 
     @checks_arguments

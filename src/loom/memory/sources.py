@@ -1,5 +1,6 @@
 """Where the context of a task comes from: what an agent remembers, and what happens on a bus."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from inspect import isawaitable
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from loom.runtime.messages import TOOL_CALL, TOOL_RESULT
 L1_TASKS = 50
 L2_TASKS = 10
 MAX_READ_TASKS = 4096  # of a session, in search of what happened in the task in flight
+MAX_REMEMBERED_TASKS = 64  # whose important tasks a source remembers
 MAX_DIRECT_MESSAGES = 50
 MAX_EVENTS = 10  # of others, that are shown at most
 RECENT_EVENTS = 200  # among which these are found
@@ -23,6 +25,7 @@ RECENT_EVENTS = 200  # among which these are found
 FLIGHT_ACTIONS = frozenset({THINKING, PLANNING, TOOL_CALL, TOOL_RESULT})
 # What an agent may learn of others by the bus; results of their tools are not for it.
 SHOWN_ACTIONS = frozenset({THINKING, PLANNING, TOOL_CALL, "node.error"})
+READ_ACTIONS = tuple(sorted(SHOWN_ACTIONS | FLIGHT_ACTIONS))
 NO_READER = (
     "no direct messages: nobody is named who reads them; give node_id= to EventBusContextSource, "
     "or a target_agent to the task"
@@ -70,6 +73,7 @@ class MemoryContextSource:
         self.memory = memory
         self.l1_limit = check_number("l1_limit", l1_limit, 1)
         self.l2_limit = check_number("l2_limit", l2_limit, 0)
+        self._important: OrderedDict[tuple[str, str | None], list[Task]] = OrderedDict()
 
     async def collect(self, task: Task) -> SourceFindings:
         """What is remembered for a task."""
@@ -90,12 +94,20 @@ class MemoryContextSource:
         )
 
     async def _find_important(self, task: Task, shown: Sequence[Task]) -> list[Task]:
-        """The important tasks that are not shown otherwise, the most important first."""
+        """The important tasks that are not shown otherwise, the most important first. They are
+        found once for a task: what happens in it is not among them.
+        """
         if not self.l2_limit or not hasattr(self.memory, "get_l2_tasks"):
             return []
         ids = {task.task_id, *(each.task_id for each in shown)}
-        limit = self.l2_limit + len(ids)
-        found = await _ask(self.memory, "get_l2_tasks", limit, task.session_id)
+        key = (task.task_id, task.session_id)
+        found = self._important.get(key)
+        if found is None:
+            limit = self.l2_limit + len(ids)
+            found = await _ask(self.memory, "get_l2_tasks", limit, task.session_id)
+            self._important[key] = found
+            while len(self._important) > MAX_REMEMBERED_TASKS:
+                self._important.popitem(last=False)
         return [each for each in found if each.task_id not in ids][: self.l2_limit]
 
 
@@ -135,7 +147,9 @@ class EventBusContextSource:
                 action=DIRECT_MESSAGE,
                 limit=MAX_DIRECT_MESSAGES,
             )
-        recent = await _ask(ask, "recent", session_id=label, limit=RECENT_EVENTS)
+        recent = await _ask(
+            ask, "recent", session_id=label, action=READ_ACTIONS, limit=RECENT_EVENTS
+        )
         of_task = await _ask(
             ask, "query_by_task", task.task_id, session_id=label, limit=MAX_READ_TASKS
         )
