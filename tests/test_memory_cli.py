@@ -54,7 +54,8 @@ def test_a_session_has_its_own_notes_and_its_layers(store: str) -> None:
     own = ["--session", session.id]
     read(store, "add", "The module is called loom", *own)
     assert read(store, "list") == []
-    assert len(read(store, "list", *own)) == 1
+    assert len(read(store, "list", *own)) == len(read(store, "list", "--all")) == 1
+    assert len(read(store, "search", "module", "--all")) == 1
     recent = read(store, "list", *own, "--layer", "recent")
     assert [item["text"] for item in recent] == ["Renamed.", "Please rename the module"]
     assert (

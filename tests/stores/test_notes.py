@@ -193,6 +193,18 @@ def test_a_failed_import_leaves_no_notes(loom: Loom) -> None:
         assert copy.memory.notes(history=True) == []
 
 
+def test_a_person_finds_the_notes_of_any_session_by_their_ids(loom: Loom) -> None:
+    one, other = loom.new().memory, loom.new().memory
+    note = one.remember("the secret")
+    assert loom.memory.notes() == []
+    assert texts(loom.memory.notes(everyone=True)) == ["the secret"]
+    with pytest.raises(ChoiceError, match="no note"):
+        other.note(note.id)
+    loom.memory.forget(note.id)
+    assert loom.memory.note(note.id).state == "forgotten"
+    assert one.notes() == []
+
+
 def test_a_damaged_note_is_left_out_of_an_export_and_named(loom: Loom) -> None:
     lost = loom.memory.remember("the first")
     loom.memory.remember("the second")
@@ -302,5 +314,12 @@ def test_notes_never_leak_over_random_scopes(address: str) -> None:
         hidden = {text for _, _, text in said} - expected
         for note in memory.notes(history=True):
             assert note.text not in hidden
-    for loom in looms.values():
+    for place, loom in looms.items():
+        everyone = {
+            text
+            for writer, scope, text in said
+            if writer[:2] == place[:2] and (place[2] in ("", writer[2]) or scope == "project")
+        }
+        assert set(texts(loom.memory.notes(everyone=True))) == everyone
+        assert set(texts(loom.memory.notes("shared topic", 100, everyone=True))) == everyone
         loom.close()

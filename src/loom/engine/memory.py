@@ -98,6 +98,16 @@ class ProjectMemory:
         scope = self._workspace.scope
         return NoteScope(scope.tenant, scope.project, agent=scope.agent)
 
+    @property
+    def _id_scope(self) -> NoteScope:
+        """Where a note is looked for by its id: in all sessions in scope."""
+        return self._whole_scope
+
+    @property
+    def _whole_scope(self) -> NoteScope:
+        scope = self._workspace.scope
+        return NoteScope(scope.tenant, scope.project, agent=scope.agent, everyone=True)
+
     @checks_arguments
     @show_options
     def remember(self, text: str, **options: Unpack[RememberOptions]) -> Note:
@@ -145,13 +155,13 @@ class ProjectMemory:
     @checks_arguments
     def purge(self, name: str) -> None:
         """Delete the words of a note for good. Its id stays."""
-        self._store.notes.purge(self._scope, name, self._workspace.now())
+        self._store.notes.purge(self._id_scope, name, self._workspace.now())
         self._store.notes.shed()
 
     @checks_arguments
     def note(self, name: str) -> Note:
         """Find a note by its id, or by the first characters of its id, whatever its state."""
-        note = self._store.notes.find(self._scope, name, self._workspace.now())
+        note = self._store.notes.find(self._id_scope, name, self._workspace.now())
         self._workspace.uses.open_note(note.key)
         return note
 
@@ -164,21 +174,22 @@ class ProjectMemory:
         kind: NoteKind | None = None,
         about: str | None = None,
         history: bool = False,
+        everyone: bool = False,
     ) -> list[Note]:
         """List the notes that hold now, the newest first; with a `query` those that say something
         of it, the best first.
 
         With `history`, also those that were forgotten or superseded, and those that do not hold
-        now; their `state` says which. Equal texts are listed once: what the user said, then the
-        newest.
+        now; their `state` says which. With `everyone`, those of all sessions in scope. Equal texts
+        are listed once: what the user said, then the newest.
         """
         _check_limit(limit)
         wanted = NoteFilter(kind, about, history)
-        now = self._workspace.now()
+        now, scope = self._workspace.now(), self._whole_scope if everyone else self._scope
         if query is None:
-            found = self._store.notes.list_all(self._scope, wanted, now)
+            found = self._store.notes.list_all(scope, wanted, now)
             return found[:limit] if history else drop_repeats(found)[:limit]
-        ranked = rank_notes(self._store, self._scope, check_text("a query", query), wanted, now)
+        ranked = rank_notes(self._store, scope, check_text("a query", query), wanted, now)
         found = [note for _, note in ranked]
         return (found if history else drop_repeats(found))[: limit or DEFAULT_LIMIT]
 
@@ -205,7 +216,7 @@ class ProjectMemory:
     # What differs in a session
 
     def _forget(self, name: str) -> None:
-        self._store.notes.forget(self._scope, name, self._workspace.now())
+        self._store.notes.forget(self._id_scope, name, self._workspace.now())
 
     @property
     def _author(self) -> str:
@@ -326,6 +337,10 @@ class SessionMemory(ProjectMemory):
     def _scope(self) -> NoteScope:
         row = self._row
         return NoteScope(row.tree.tenant, row.tree.project, row.id, row.agent)
+
+    @property
+    def _id_scope(self) -> NoteScope:
+        return self._scope
 
     @property
     def _author(self) -> str:

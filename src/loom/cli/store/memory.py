@@ -28,6 +28,9 @@ _SESSION = click.option(
     help="Use the memory of this session, which has its own notes and those of the project "
     "(default: that of the project).",
 )
+_ALL = click.option(
+    "--all", "everyone", is_flag=True, help="Also the notes of all sessions of the project."
+)
 _KIND = click.option("--kind", type=click.Choice(get_args(NoteKind)), help="Only notes or facts.")
 _LIMIT = click.option("--limit", type=click.IntRange(min=1), help="Most entries to show.")
 
@@ -91,6 +94,7 @@ def add(loom: Loom, text: str, session: str | None, as_json: bool, **given: Any)
     type=click.Choice(_LAYERS),
     help="List messages or summaries of the session instead of notes.",
 )
+@_ALL
 @_KIND
 @click.option("--about", metavar="TOPIC", help="Only notes about this topic.")
 @click.option(
@@ -116,9 +120,7 @@ def list_notes(
     if layer is not None:
         _list_layer(found, layer, limit or DEFAULT_FOUND, as_json)
         return
-    notes = found.notes(
-        limit=limit, kind=given["kind"], about=given["about"], history=given["history"]
-    )
+    notes = found.notes(limit=limit, **given)
     if as_json:
         say(to_json([_describe(note) for note in notes]))
     elif notes:
@@ -149,27 +151,20 @@ def _list_layer(found: ProjectMemory, layer: str, limit: int, as_json: bool) -> 
 @memory.command()
 @click.argument("text")
 @_SESSION
+@_ALL
 @_KIND
 @_LIMIT
 @click.option("--history", is_flag=True, help="Also what is not shown in requests any more.")
 @_JSON
 @in_store(agent=READS_AS_AGENT)
 def search(
-    loom: Loom,
-    text: str,
-    session: str | None,
-    kind: NoteKind | None,
-    limit: int | None,
-    history: bool,
-    as_json: bool,
+    loom: Loom, text: str, session: str | None, limit: int | None, as_json: bool, **given: Any
 ) -> None:
     """Search notes, the best first. `loom search` searches messages.
 
     The exit status is 1 if nothing is found.
     """
-    found = _memory_of(loom, session).notes(
-        text, limit or DEFAULT_FOUND, kind=kind, history=history
-    )
+    found = _memory_of(loom, session).notes(text, limit or DEFAULT_FOUND, **given)
     if as_json:
         say(to_json([_describe(note) for note in found]))
     elif found:
@@ -232,7 +227,7 @@ def forget(
 
 def _older(found: ProjectMemory, note: Note) -> list[Note]:
     """The notes that a note superseded, the newest first."""
-    by_id = {each.id: each for each in found.notes(history=True)}
+    by_id = {each.id: each for each in found.notes(history=True, everyone=True)}
     older: list[Note] = []
     while note.supersedes in by_id and by_id[note.supersedes] not in older:
         note = by_id[note.supersedes]

@@ -295,7 +295,8 @@ def _follow_chain(reader: Reader, memory: int, new: NewNote, now: int) -> NewNot
 
 def _put(writer: Writer, memory: int, scope: NoteScope, new: NewNote, now: int) -> Note:
     identity = note_id(new)
-    wanted = (*_seen_by(replace(scope, everyone=True), memory, now), identity, identity)
+    everyone = replace(scope, agent="", everyone=True)
+    wanted = (*_seen_by(everyone, memory, now), identity, identity)
     rows = read_rows(writer, _NAMED, *wanted)
     if rows:
         _remember_again(writer, new, rows[0], now)
@@ -476,8 +477,11 @@ def _drop_views(writer: Writer, scope: NoteScope) -> None:
 
 _DATA = 13
 # What is seen by a session ($2) and an agent ($3), or by everyone ($4), at a time ($5).
-_SEEN = """n.memory = $1 AND (CAST($4 AS BIGINT) = 1
-    OR (n.session IN ('', $2) AND n.agent IN ('', $3)))"""
+# With an agent named, everyone are its sessions and who sees what is for all.
+_SEEN = """n.memory = $1 AND ((n.session IN ('', $2) AND n.agent IN ('', $3))
+    OR (CAST($4 AS BIGINT) = 1 AND ($3 = '' OR n.agent = $3 OR EXISTS (SELECT 1 FROM sessions s
+        JOIN memories m ON m.tenant = s.tenant AND m.project = s.project
+        WHERE m.key = n.memory AND s.id = n.session AND s.agent = $3))))"""
 _SUPERSEDED = """EXISTS (SELECT 1 FROM notes o WHERE o.memory = n.memory AND o.supersedes = n.id
     AND o.session IN ('', n.session, $2) AND o.agent IN ('', n.agent, $3) AND o.valid_from <= $5)"""
 _VALID = f"""n.data IS NOT NULL AND n.forgotten = 0 AND n.valid_from <= $5 AND n.valid_until > $5

@@ -85,7 +85,7 @@ class NoteScope(Struct, frozen=True):
     """Who asks: in a project, the session and the agent whose notes are seen besides those that are
     for all.
 
-    `everyone` means: those of all sessions and agents.
+    `everyone` means: those of all sessions and agents; with an agent, those of its sessions.
     """
 
     tenant: str
