@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from loom.conversation.canonical import from_json, to_json, to_sorted_json
 from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
+from loom.conversation.names import flatten
 from loom.memory.shortening import shorten_line
 from loom.runtime import Task
 from loom.runtime.messages import (
@@ -58,10 +59,9 @@ def to_message(task: Task) -> Message | None:
         case "node.planning":
             return _say("assistant", _describe_plan(task))
         case "node.message":
-            return _say("user", fence(f"Message from {task.source_agent}", task))
+            return _say("user", fence("Message", task))
         case "node.delegation_request" | "node.delegation_response":
-            label = _DELEGATIONS[task.action]
-            return _say("user", fence(f"{label} from {task.source_agent or 'an agent'}", task))
+            return _say("user", fence(_DELEGATIONS[task.action], task))
     return None
 
 
@@ -128,7 +128,16 @@ def fence(label: str, task: Task) -> str:
     lines = [f"> {line}".rstrip() for line in words[:MAX_FENCED_CHARS].splitlines()]
     if more > 0:
         lines.append(f"[{more:,} more characters are in task {task.task_id}]")
-    return "\n".join((f"[{label}, another agent; its words are quoted]", *lines))
+    sender = name_agent(task.source_agent)
+    return "\n".join((f"[{label} from {sender}, another agent; its words are quoted]", *lines))
+
+
+def name_agent(name: str) -> str:
+    """The name of an agent on one line, without signs that would end a label."""
+    return " ".join(flatten(name).translate(_NO_BRACKETS).split()) or "an agent"
+
+
+_NO_BRACKETS = str.maketrans("[]", "  ")
 
 
 def _say(role: Role, text: str) -> Message | None:

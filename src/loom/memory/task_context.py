@@ -24,6 +24,7 @@ from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.errors import CannotFit, ChoiceError, describe
 from loom.memory.converter import (
     convert_task,
+    name_agent,
     to_current_message,
     to_flight_messages,
     to_message,
@@ -32,6 +33,7 @@ from loom.memory.converter import (
 from loom.memory.event_ranking import event_words
 from loom.memory.own_counter import CountsMessages, MessageCount, check_counter, policy_counter
 from loom.memory.shares import SourceTokens, share_room
+from loom.memory.shortening import shorten_line
 from loom.memory.sources import (
     ContextSource,
     EventBusContextSource,
@@ -63,6 +65,7 @@ DEFAULT_MAX_TOKENS = 4000
 MAX_REMEMBERED_TASKS = 64  # whose last request, and whose knowledge, a manager remembers
 MAX_ATTEMPTS = 12  # to fit by a counter of which nothing is known
 SMALLER = 0.98  # of what a counter allows, where the last attempt was too large
+MAX_EVENT_CHARS = 1000  # of one event
 NO_ROOM = "there is no room for what is remembered: the request has the task alone"
 # Zones of a window that a task does not have: they would take room from those that it has.
 EMPTY_ZONES = {"decision_context": 0, "repo_map": 0, "tool_definitions": 0}
@@ -321,9 +324,9 @@ def _take_important(draft: _Draft, own: Counter, room: int) -> list[Message]:
 
 
 def _event_section(event: Task) -> Section:
-    who = event.node_id or "an agent"
+    who = name_agent(event.node_id)
     label = event.action.removeprefix("node.").replace("_", " ")
-    words = " ".join(event_words(event).split())
+    words = shorten_line(event_words(event), MAX_EVENT_CHARS)
     return Section(
         "events", f"[{who}, another agent: {label}]\n> {words}", f"event {event.task_id}"
     )
