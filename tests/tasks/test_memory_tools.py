@@ -5,12 +5,15 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loom import ChoiceError, Conversation, Loom, Message, Text, tools
 from loom.dialects import WIRES
 from loom.memory import LoomMemory
 from loom.memory.tools import QUERIES, MemoryTools
 from loom.runtime import Task
+from tests.shared import examples
 
 
 def execute(content: str, **fields: Any) -> Task:
@@ -247,3 +250,27 @@ def test_there_is_one_table_with_one_name_each_and_every_wire_takes_it(
         rendered = wire.render(Conversation(messages=said, tools=declared, model="some-model"))
         assert not rendered.losses
         assert not list(wire.check(rendered.wire))
+
+
+LABELS = [None, "a", "ab", "A", "a b", "%", "a_", "日本"]
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(labels=st.lists(st.sampled_from(LABELS), min_size=1, max_size=12))
+def test_session_filters_hold_for_every_query(labels: list[str | None]) -> None:
+    memory = LoomMemory()
+    for n, label in enumerate(labels):
+        memory.add_task(execute(f"heddle {n}", session_id=label))
+    for label in LABELS:
+        wanted = [f"heddle {n}" for n, each in enumerate(labels) if each == label]
+        assert [task.content for task in memory.get_l1_tasks(50, label)] == wanted
+        assert [task.content for task in memory.get_l2_tasks(50, label)] == wanted[::-1]
+        third = memory.get_l3_summaries(50, label)
+        assert [summary.parameters for summary in third] == wanted[::-1]
+        if label is not None:
+            found = memory.search_tasks("heddle", 50, label)
+            assert sorted(task.content for task in found) == sorted(wanted)
+        executor = MemoryTools(memory, session_id=label)
+        assert len(run(executor, "query_l2_memory", {"limit": 50})) == len(wanted)
+    assert len(memory.search_tasks("heddle", 50)) == len(labels)
+    memory.close()
