@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from loom import Loom
+from loom import Loom, StoreError
 from loom.stores.health.doctor import examine
+from tests.bus.test_contract import message
+from tests.bus.test_contract import wait_until as wait_for
 from tests.shared import ROOT
+from tests.stores.conftest import Server
 from tests.stores.conftest import address as address
+from tests.stores.conftest import mortal as mortal
 from tests.stores.conftest import server as server
 
 
@@ -66,3 +70,21 @@ def test_messages_are_exchanged_though_a_program_is_killed(
         for name, other in (("a", "b"), ("b", "a")):
             assert [task.task_id for task in loom.bus.inbox(name)] == [f"end of {other}"]
         assert list(examine(loom.store)) == []
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:events cannot be read")
+def test_a_subscriber_goes_on_after_the_server_was_away(mortal: Server) -> None:
+    heard: list[str] = []
+    with Loom.open(mortal.url(mortal.new_database())) as loom:
+        with loom.bus.subscribe(lambda task: heard.append(task.task_id)):
+            loom.bus.publish(message("before"))
+            wait_for(lambda: heard == ["before"])
+            mortal.kill()
+            with pytest.raises(StoreError):
+                loom.bus.publish(message("lost"))
+            time.sleep(0.5)
+            mortal.start()
+            loom.bus.publish(message("after"))
+            wait_for(lambda: heard == ["before", "after"])
+        assert [task.task_id for task in loom.bus.inbox("b")] == ["before", "after"]

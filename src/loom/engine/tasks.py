@@ -16,8 +16,6 @@ from loom.runtime.messages import newer_outcome, read_task, to_message, write_ou
 from loom.runtime.task import Task, TaskStatus
 from loom.stores import NewTask, StoredTask, damage_error
 
-MAX_LISTED_TASKS = 100_000
-
 
 class TaskEntry(Struct, frozen=True):
     """A task in a store: the ids of its session and its node, the session's agent, and the tokens

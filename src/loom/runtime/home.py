@@ -36,7 +36,7 @@ class EventHome(Protocol):
         """The newest events, the newest first."""
 
     def find_urgent(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
-        """The events with the highest priority, of these the newest first."""
+        """The events that are not settled with the highest priority, of these the newest first."""
 
     def read_after(
         self, seq: int, wanted: EventFilter, now: int, limit: int
@@ -88,7 +88,8 @@ class MemoryHome:
 
     def find_urgent(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
         with self._changed:
-            return sort_urgent(self._select(wanted, now), limit)
+            found = self._select(replace(wanted, is_open=True), now)
+            return sort_urgent(found, limit)
 
     def read_after(
         self, seq: int, wanted: EventFilter, now: int, limit: int

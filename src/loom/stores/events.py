@@ -76,8 +76,26 @@ class StoredEvents:
 
     def find_urgent(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
         self._mark_expired(now)
+        found: dict[int, EventRow] = {}
         with self._database.read() as reader:
-            return sort_urgent(self._select(reader, wanted, now), limit)
+            row = reader.first_row(_BUS, *self._where)
+            bus, last = row or (0, 0)
+            for column, name in _columns_of(wanted):
+                rows = read_rows(
+                    reader,
+                    _URGENT.replace("[column]", column),
+                    bus,
+                    last - self._history,
+                    name,
+                    wanted.session or "",
+                    int(wanted.session is None),
+                    to_json(wanted.actions),
+                    now,
+                    limit,
+                )
+                read = read_each(rows, read_event, lambda row: f"event {row[1]}")
+                found |= {event.seq: event for event in read if wanted.takes(event)}
+        return sort_urgent(found.values(), limit)
 
     def read_after(
         self, seq: int, wanted: EventFilter, now: int, limit: int
@@ -197,22 +215,23 @@ class StoredEvents:
         writer.all(_FORGET, bus, last - MAX_REMEMBERED_IDS)
 
 
+def _columns_of(wanted: EventFilter) -> list[tuple[str, str]]:
+    """The columns to look at, each with what it must hold: what one of them holds is asked for."""
+    if wanted.task:
+        return [("id", wanted.task), ("parent", wanted.task)]
+    columns = (
+        ("target", wanted.target),
+        ("target_node", wanted.target_node),
+        ("node", wanted.node),
+    )
+    return [(column, name) for column, name in columns if name]
+
+
 def _statements(wanted: EventFilter, is_forward: bool) -> list[tuple[str, str]]:
     """The statements that find what is asked for, each with what its column must hold."""
-    columns = [
-        (column, name)
-        for column, name in (
-            ("target", wanted.target),
-            ("target_node", wanted.target_node),
-            ("node", wanted.node),
-        )
-        if name
-    ]
-    if wanted.task:
-        columns = [("id", wanted.task), ("parent", wanted.task)]
     order = "seq > $2 {0} ORDER BY seq" if is_forward else "seq < $2 {0} ORDER BY seq DESC"
     made = []
-    for column, name in columns or [("", "")]:
+    for column, name in _columns_of(wanted) or [("", "")]:
         by = f"AND {column} = $4 AND {column} <> ''" if column else "AND $4 = ''"
         made.append((f"{_SELECT} AND {order.format(by)} LIMIT {_PAGE_ROWS}", name))
     return made
@@ -326,6 +345,12 @@ _REMEMBER = "INSERT INTO event_ids (bus, id, seq) VALUES ($1, $2, $3)"
 _KNOWN = """SELECT i.id FROM {each:2} e CROSS JOIN event_ids i
     WHERE i.bus = $1 AND i.id = e.value"""
 _SELECT = f"SELECT {_NAMES} FROM events WHERE bus = $1 AND (state = 0 OR seq > $3)"
+# of what is for a target, or comes from somewhere; the column is put in
+_URGENT = f"""SELECT {_NAMES} FROM events WHERE bus = $1 AND (state = 0 OR seq > $2)
+    AND state IN (0, 1) AND [column] = $3 AND [column] <> ''
+    AND (CAST($5 AS BIGINT) = 1 OR session = '' OR session = $4)
+    AND ($6 = '[]' OR action IN {{each:6}}) AND (expires IS NULL OR expires >= $7)
+    ORDER BY priority DESC, created DESC, seq DESC LIMIT $8"""
 _HAS_EXPIRED = """SELECT 1 FROM events WHERE bus = $1 AND state = 0 AND expires IS NOT NULL
     AND expires < $2 LIMIT 1"""
 _ACKNOWLEDGE = """UPDATE events SET state = $3 WHERE bus = $1 AND state = 0 AND id IN {each:2}
