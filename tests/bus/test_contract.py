@@ -284,6 +284,16 @@ def test_verbs_are_awaited_and_coroutines_handle(bus: EventBus) -> None:
     assert asyncio.run(run()) == ["m"]
 
 
+def test_a_subscription_ends_at_once_whenever_it_is_closed(bus: EventBus) -> None:
+    began = time.monotonic()
+    for pause in (0, 0, 0.001, 0.002, 0.005, 0.02):
+        subscription = bus.subscribe(print)
+        time.sleep(pause)
+        subscription.close()
+        assert subscription.is_closed
+    assert time.monotonic() - began < 15
+
+
 def test_wrong_arguments_are_refused(bus: EventBus) -> None:
     with pytest.raises(ChoiceError, match="since"):
         bus.subscribe(print, since="ever")  # type: ignore[arg-type]

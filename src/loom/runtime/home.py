@@ -49,8 +49,10 @@ class EventHome(Protocol):
     def last(self) -> int:
         """The place of the newest event."""
 
-    def wait(self, seq: int, seconds: float) -> bool:
-        """Wait for an event after a place, at most so long; whether there is one."""
+    def wait(self, seq: int, seconds: float, stop: threading.Event | None = None) -> bool:
+        """Wait for an event after a place, at most so long; whether there is one. Who sets `stop`
+        and then wakes everybody ends it.
+        """
 
     def wake(self) -> None:
         """Let everybody who waits look again."""
@@ -112,9 +114,9 @@ class MemoryHome:
     def last(self) -> int:
         return self._last
 
-    def wait(self, seq: int, seconds: float) -> bool:
+    def wait(self, seq: int, seconds: float, stop: threading.Event | None = None) -> bool:
         with self._changed:
-            if self._last <= seq:
+            if self._last <= seq and not (stop and stop.is_set()):
                 self._changed.wait(seconds)
             return self._last > seq
 

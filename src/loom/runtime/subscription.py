@@ -84,7 +84,7 @@ class Subscription:
             self._place = event.seq
         self._place = max(self._place, upto)
         if not found:
-            self._home.wait(self._place, _WAIT_SECONDS)
+            self._home.wait(self._place, _WAIT_SECONDS, self._is_closed)
 
     def _hand_over(self, event: EventRow) -> None:
         """Call the handler. One that raises harms nobody else: its event stays as it is."""

@@ -122,12 +122,14 @@ class StoredEvents:
 
     # Waiting
 
-    def wait(self, seq: int, seconds: float) -> bool:
+    def wait(self, seq: int, seconds: float, stop: threading.Event | None = None) -> bool:
         end, pause = time.monotonic() + seconds, FIRST_PAUSE_SECONDS
         while True:
             is_listening = self._listen()
             with self._changed:
                 heard = self._bell
+            if stop and stop.is_set():
+                return False
             if self.last() > seq:
                 return True
             left = end - time.monotonic()
