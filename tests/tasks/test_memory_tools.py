@@ -135,6 +135,23 @@ def test_what_was_forgotten_is_not_important_and_stays_stored(memory: LoomMemory
     assert len(memory.get_l1_tasks(10, "s-1")) == 3
 
 
+def test_what_a_person_excluded_or_pruned_is_in_no_layer(memory: LoomMemory) -> None:
+    session = memory.find_session("s-1")
+    assert session is not None
+    tree = memory.loom.tree(session.row.tree.id)
+    first, _, third = session.path[:]
+    tree.exclude(first.id)
+    assert [task.content for task in memory.get_l1_tasks(10, "s-1")] == [
+        "The heddle is loose",
+        "Fix the shuttle",
+    ]
+    tree.prune(third.id)
+    assert [task.content for task in memory.get_l1_tasks(10, "s-1")] == ["The heddle is loose"]
+    assert memory.get_l2_tasks(10, "s-1") == []
+    assert len(memory.get_l3_summaries(10, "s-1")) == 1
+    assert memory.search_tasks("Refactor") == []
+
+
 # ── the tools ────────────────────────────────────────────────────────────────
 
 

@@ -4,6 +4,7 @@ What a task says is a node in the session of its label. Status, result and error
 it; the newest holds.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from loom.errors import ChoiceError, shorten
 from loom.runtime.checks import check_label, from_milliseconds, to_milliseconds
 from loom.runtime.messages import newer_outcome, read_task, to_message, write_outcome, write_task
 from loom.runtime.task import Task, TaskStatus
-from loom.stores import NewTask, StoredTask, damage_error
+from loom.stores import NewTask, Overlay, StoredTask, damage_error
 
 
 class TaskEntry(Struct, frozen=True):
@@ -67,6 +68,23 @@ def list_tasks(
     label = None if every_session else check_label("session_id", session_id or "")
     found = workspace.store.tasks.list_newest(workspace.scope, label, limit)
     return list(map(_to_entry, found))
+
+
+def leave_out_hidden(workspace: Workspace, entries: Sequence[TaskEntry]) -> list[TaskEntry]:
+    """The tasks that requests may show: without those that a person excluded or pruned."""
+    hidden = {name: _find_hidden(workspace, name) for name in {each.session for each in entries}}
+    return [each for each in entries if not hidden[each.session](each.place)]
+
+
+def _find_hidden(workspace: Workspace, session: str) -> Callable[[int], bool]:
+    """Whether the node of a number is hidden in a session."""
+    sessions = workspace.store.sessions
+    row = sessions.get(workspace.scope, session)
+    overlay = Overlay.read(sessions.path(row), row.tree, "dialogue", {})
+    end = overlay.path.end
+    last = 0 if end is None else end.seq
+    hidden = {seq for seq, _, _ in overlay.path.names_at(list(overlay.hidden)).values()}
+    return lambda seq: seq > last or seq in hidden
 
 
 def find_task_at(workspace: Workspace, session: str, node: str) -> TaskEntry | None:

@@ -17,7 +17,7 @@ from loom.conversation.canonical import to_sorted_json
 from loom.conversation.checked import check_number, checks_arguments
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.engine.tasks import TaskEntry
+from loom.engine.tasks import TaskEntry, leave_out_hidden
 from loom.errors import ChoiceError, describe
 from loom.memory.converter import describe_call
 from loom.memory.importance import MIN_IMPORTANCE, importance_of
@@ -134,11 +134,15 @@ class LoomMemory:
     def _list_newest(self, limit: int, session_id: str | None) -> list[TaskEntry]:
         """The newest tasks of a session, in their order."""
         check_number("limit", limit, 1)
-        return self.loom.tasks(session_id=session_id, limit=limit)[::-1]
+        return self._list_shown(limit, session_id)[::-1]
+
+    def _list_shown(self, limit: int, session_id: str | None) -> list[TaskEntry]:
+        """The newest tasks of a session that requests may show, the newest first."""
+        return leave_out_hidden(self.loom, self.loom.tasks(session_id=session_id, limit=limit))
 
     def _list_important(self, session_id: str | None) -> list[TaskEntry]:
         """The tasks of a session that are important and not forgotten, the most important first."""
-        entries = self.loom.tasks(session_id=session_id, limit=L2_SCANNED_TASKS)
+        entries = self._list_shown(L2_SCANNED_TASKS, session_id)
         if not entries:
             return []
         used = self.loom.store.uses.read(self.loom.session(entries[0].session).row)
