@@ -16,6 +16,7 @@ from loom.memory import LoomMemory
 from loom.memory.sources import SourceFindings
 from loom.memory.task_context import MemoryContextSource, TaskContextManager
 from loom.memory.tokenizer import TokenCounter
+from loom.providers.knowledge import TextKnowledgeBase
 from loom.runtime import Task
 from tests.shared import examples
 
@@ -284,6 +285,15 @@ def test_a_knowledge_base_that_failed_or_changed_is_asked_again() -> None:
     base.revision = 1
     run(made.build_context(current))
     assert len(base.asked) == 3
+
+
+def test_what_is_added_to_a_knowledge_base_is_found_for_the_same_task() -> None:
+    base = TextKnowledgeBase()
+    base.add("The heddle is made of steel.", source="a.md")
+    made, current = manager(knowledge_base=base), execute("What is the heddle made of?")
+    assert "a.md" in str(run(made.build_context(current)))
+    base.add("The heddle is made of wood since May.", source="b.md")
+    assert "b.md" in str(run(made.build_context(current)))
 
 
 # ── sessions, layers, shares ─────────────────────────────────────────────────

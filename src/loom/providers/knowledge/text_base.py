@@ -24,6 +24,8 @@ class TextKnowledgeBase:
         self._items: list[KnowledgeItem] = []
         self._known: set[str] = set()
         self._sources = 0
+        # another number after each text that was added: what was asked before may change
+        self.revision = 0
         self._lock = threading.Lock()
 
     def add(self, text: str, source: str = "", *, kind: Kind | None = None) -> int:
@@ -53,6 +55,7 @@ class TextKnowledgeBase:
             ]
             self._known |= fresh.keys()
             self._sources += 1
+            self.revision += 1
         return len(fresh)
 
     def query(self, text: str, limit: int = MAX_ITEMS) -> list[KnowledgeItem]:

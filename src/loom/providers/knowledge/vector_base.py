@@ -54,6 +54,8 @@ class VectorKnowledgeBase:
                 )
         self.name = name or type(self).__name__
         self._provider, self._vectors = embedding_provider, vector_store
+        # another number after each text that was added here: what was asked before may change
+        self.revision = 0
 
     def add(
         self,
@@ -94,6 +96,7 @@ class VectorKnowledgeBase:
                 }
                 await self._run(self._vectors.add, identity, vector, held)
                 ids.append(identity)
+        self.revision += 1
         return ids
 
     async def query(self, text: str, limit: int = MAX_ITEMS) -> list[KnowledgeItem]:
