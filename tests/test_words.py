@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom.conversation.stems import stem
-from loom.conversation.words import MAX_TERM_CHARS, find_term_spans, split_terms
+from loom.conversation.words import (
+    MAX_TERM_CHARS,
+    find_term_spans,
+    split_terms,
+    split_terms_for_index,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,9 @@ def test_terms_are_short_and_found_where_they_are(text: str) -> None:
 @given(st.text("abcdeilnorstuy", max_size=12))
 def test_a_stem_is_never_empty(word: str) -> None:
     assert bool(stem(word)) == bool(word)
+
+
+def test_an_index_has_each_character_of_a_script_without_spaces_too() -> None:
+    assert split_terms_for_index("東京へ go") == ["東京", "京へ", "go", "東", "京", "へ"]
+    assert split_terms_for_index("龍") == ["龍"]
+    assert split_terms_for_index("plain words") == split_terms("plain words")

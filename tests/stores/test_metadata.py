@@ -67,6 +67,27 @@ def test_a_message_that_is_stored_already_keeps_what_it_has(address: str) -> Non
         assert session.metadata(session.path[-1].id) == {"a": 3}
 
 
+def test_an_answer_has_metadata_too(address: str) -> None:
+    answer = {
+        "id": "a",
+        "model": "gpt-4o",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Copper it is."}}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+    }
+    with Loom.open(address) as loom:
+        session = loom.new()
+        session.append("Which metal?")
+        [node] = session.absorb(answer, metadata=TICKET)
+        assert session.metadata(node.id) == TICKET
+        session.absorb(answer, metadata={"n": 2})  # the same answer is written once
+        assert session.metadata(node.id) == TICKET
+        assert [hit.metadata for hit in session.search("copper", where=TICKET)] == [TICKET]
+        with pytest.raises(ChoiceError, match="must be an object of JSON"):
+            session.absorb(answer, metadata=["no"])  # type: ignore[arg-type]
+        [other] = loom.tree(session.row.tree.id).absorb("And then?", metadata={"n": 3}).nodes
+        assert session.metadata(other.id) == {"n": 3}
+
+
 def test_a_tree_takes_it_too(address: str) -> None:
     with Loom.open(address) as loom:
         tree = loom.new_tree("t")

@@ -407,3 +407,18 @@ def test_scopes_of_nothing(address: str) -> None:
         assert session.search("walrus") == []
         assert loom.search("walrus") == []
         assert loom.index() == 0
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_question_of_one_character_finds_what_holds_it(address: str, indexed: bool) -> None:
+    with Loom.open(address) as loom:
+        session = loom.new()
+        said = ["昨日は雨が降った", "東京へ行く", "龍", "赤い龍の話です", "nothing of it here"]
+        session.append(*said)
+        if indexed:
+            loom.index()
+        for letter, places in (("龍", {2, 3}), ("雨", {0}), ("京", {1}), ("話", {3})):
+            hits = session.search(letter)
+            assert {hit.place for hit in hits} == places
+            assert all(letter in hit.text for hit in hits)
+        assert [hit.place for hit in session.search("東京")] == [1]

@@ -2,7 +2,8 @@
 
 A term is what a word is compared by: in lower case, an English word without its ending. A name of
 several words (`parse_turn`, `parseTurn`, `utf8`) is a term, and so are its words. Where no spaces
-part the words, terms are pairs of characters.
+part the words, terms are pairs of characters; an index has each of these characters, too, so that
+a question of one character finds it.
 """
 
 import re
@@ -12,7 +13,7 @@ from unicodedata import normalize
 
 from loom.conversation.stems import stem
 
-SPLITTER_VERSION = 2  # of the rules that make terms; another one means that indexes are made again
+SPLITTER_VERSION = 3  # of the rules that make terms; another one means that indexes are made again
 MAX_TERM_CHARS = 64  # of a longer run of characters without _, only the beginning is a term
 _REMEMBERED_RUNS = 100_000
 
@@ -59,6 +60,20 @@ def forget_words() -> None:
 def split_terms(text: str) -> list[str]:
     """The terms of a text in order, as often as it says them."""
     return list(chain.from_iterable(map(terms_of_run, split_runs(text))))
+
+
+def split_terms_for_index(text: str) -> list[str]:
+    """The terms of a text as an index has them: with each character of the pairs."""
+    terms = split_terms(text)
+    if not text.isascii() and _UNSPACED.search(text):
+        stretches = _UNSPACED.findall(normalize("NFKC", text))
+        terms += [letter for stretch in stretches if len(stretch) > 1 for letter in stretch]
+    return terms
+
+
+def is_single_letter(term: str) -> bool:
+    """Whether a term is one character of a script that does not part words by spaces."""
+    return len(term) == 1 and _UNSPACED.match(term) is not None
 
 
 def split_runs(text: str) -> list[str]:

@@ -41,6 +41,7 @@ from loom.conversation.checked import (
 )
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
+from loom.conversation.metadata import write_metadata
 from loom.conversation.names import check_name
 from loom.conversation.system_messages import SYSTEM_ROLES
 from loom.dialects.document import to_plain_text
@@ -1319,22 +1320,32 @@ class Session:
 
     # Answers
 
-    def absorb(self, response: Any, *, choice: int = 0) -> list[Node]:
+    def absorb(
+        self, response: Any, *, choice: int = 0, metadata: Mapping[str, Any] | None = None
+    ) -> list[Node]:
         """Append the answer of a provider, with its usage.
 
         The answer is JSON of OpenAI (chat or responses) or Anthropic, an object of their SDKs, or a
         `Message`. The same answer twice is written once: an answer is identified by its content and
         by what it follows. Another `choice` of the same answer becomes a branch next to the first,
         and costs nothing more. If the agent of the session is loom-aware, its `→` commands are run
-        and the rest is written.
+        and the rest is written. `metadata` is what your program says of the answer, as in `append`.
         """
-        return list(self.take(parse_answer(response, choice), choice, self._speaker()).nodes)
+        answer, speaker = parse_answer(response, choice), self._speaker()
+        return list(self.take(answer, choice, speaker, metadata).nodes)
 
-    def take(self, answer: Answer, choice: int = 0, speaker: Agent | None = None) -> AnswerOutcome:
+    def take(
+        self,
+        answer: Answer,
+        choice: int = 0,
+        speaker: Agent | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> AnswerOutcome:
         """Append a parsed answer, and run its commands if its speaker is loom-aware.
 
         Returns what happened.
         """
+        beside = write_metadata(metadata)
         aware = speaker is not None and speaker.loom_aware
         if aware:
             messages, commands = take_out_commands(answer.messages)
@@ -1346,7 +1357,7 @@ class Session:
         conflict = None
         if aware:
             conflict = self._find_conflict(placer, place, messages, generation_of(answer, choice))
-        nodes = self._write(answer, choice, () if conflict else messages, place)
+        nodes = self._write(answer, choice, () if conflict else messages, place, beside)
         spent = place.request or Request(place.node.id if place.node else "")
         spent = replace(spent, answer=digest_of(answer.raw), choices=(*spent.choices, choice))
         self._keep_request(spent, lasting=answer.choices > 1)
@@ -1418,7 +1429,12 @@ class Session:
         return Conflict(self.id, expected, found)
 
     def _write(
-        self, answer: Answer, choice: int, messages: Sequence[Message], place: AnswerPlace
+        self,
+        answer: Answer,
+        choice: int,
+        messages: Sequence[Message],
+        place: AnswerPlace,
+        metadata: str = "",
     ) -> list[Node]:
         usage, learnt = cost_of(self.row, answer, place)
         records = records_of(answer, usage, place, spoken=bool(messages))
@@ -1430,6 +1446,7 @@ class Session:
                 generation_of(answer, choice),
                 Addition(usage=usage, records=records, calibration=learnt),
                 move=not place.late,
+                metadata=[metadata] * len(messages),
             )
         elif usage and (asked := place.node or self.path.end):
             name, now = digest_of(answer.raw), self._workspace.now()

@@ -297,7 +297,14 @@ class LoomTree:
             message, behind, beside, generation=generation, move=True, seen=seen
         )
 
-    def absorb(self, response: Any, *, agent: str | None = None, choice: int = 0) -> AnswerOutcome:
+    def absorb(
+        self,
+        response: Any,
+        *,
+        agent: str | None = None,
+        choice: int = 0,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> AnswerOutcome:
         """Take the answer of an agent: a text, the JSON of a provider, an object of an SDK, or a
         `Message`.
 
@@ -305,7 +312,8 @@ class LoomTree:
         current node if there was no request. If others continued there meanwhile, it becomes a
         branch next to theirs, and the agent stays with the conversation. The `→` commands of a
         loom-aware agent are run; if others continued meanwhile, the agent gets a conflict instead,
-        and nothing is written. Each `choice` of an answer can be absorbed.
+        and nothing is written. Each `choice` of an answer can be absorbed. `metadata` is what your
+        program says of the answer, as in `say`.
         """
         if agent is None:
             whose = self._workspace.scope.agent
@@ -333,7 +341,7 @@ class LoomTree:
             else take_out_commands(answer.messages)[0]
         ):
             self._check_live(session.cursor)
-        return session.take(answer, choice, known)
+        return session.take(answer, choice, known, metadata)
 
     def annotate(self, node: str, text: str, *, agent: str | None = None) -> Node:
         """Write an annotation on a node. Models do not read it unless it is included."""

@@ -8,7 +8,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from loom.conversation.words import split_terms
+from loom.conversation.words import split_terms_for_index
 from loom.errors import ChoiceError
 from loom.recall.embedder import Embedder, Vector
 from loom.recall.index import MAX_TEXT_CHARS, Document, Size
@@ -72,7 +72,7 @@ class Corpus:
                 f"documents of a session are added in the order of their places, found "
                 f"{entry.place} after {self._stored[line[-1]].entry.place}"
             )
-        terms = split_terms(entry.text[:MAX_TEXT_CHARS])
+        terms = split_terms_for_index(entry.text[:MAX_TEXT_CHARS])
         counts = Counter(terms)
         line.append(entry.key)
         self._stored[entry.key] = _StoredEntry(entry, len(terms), counts)

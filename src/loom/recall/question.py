@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from loom.conversation.words import find_term_spans, split_terms
+from loom.conversation.words import find_term_spans, is_single_letter, split_terms
 from loom.errors import ChoiceError, describe, shorten
 from loom.recall.times import TimeSpan, find_times
 
@@ -166,13 +166,15 @@ def find_matches(question: Question, text: str) -> list[tuple[int, int, str]]:
     found = [
         (start, stop, term) for start, stop, term in find_term_spans(text) if term in question.words
     ]
+    for letter in filter(is_single_letter, question.words):
+        found += [(at, at + 1, letter) for at, each in enumerate(text) if each == letter]
     for pattern in question.names:
         found += [(match.start(), match.end(), match[0]) for match in pattern.finditer(text)]
     for phrase in question.phrases:
         found += [
             (match.start(), match.end(), phrase) for match in re.finditer(re.escape(phrase), text)
         ]
-    return sorted(found)
+    return sorted(set(found))
 
 
 def merge_stretches(found: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from loom.conversation.handles import mint
 from loom.conversation.message import Message
 from loom.conversation.searchable import asks_for_echo, is_echo, searchable_text
 from loom.conversation.tree import Tree, TreeNode
-from loom.conversation.words import split_terms
+from loom.conversation.words import split_terms_for_index
 from loom.engine.file_search.database import IndexDatabase
 from loom.engine.file_search.index import FilesIndex, decode_body, encode_body, encode_holders
 from loom.errors import LoomError, TranscriptError, UnknownFormat
@@ -356,7 +356,7 @@ def _read_tree(tree: Tree, number: int, changed: int) -> Iterator[_IndexedMessag
         text = searchable_text(node.message)
         if is_echo(node.message, asked) or not text.strip():
             continue
-        terms = split_terms(text[:MAX_TEXT_CHARS])
+        terms = split_terms_for_index(text[:MAX_TEXT_CHARS])
         yield _IndexedMessage(
             number,
             place,

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from loom.budget.counting import gate_counter
 from loom.conversation.canonical import to_json
-from loom.conversation.words import SPLITTER_VERSION, split_terms
+from loom.conversation.words import SPLITTER_VERSION, split_terms_for_index
 from loom.stores.knowledge.index import (
     ChunkIndex,
     PlaceCache,
@@ -292,7 +292,10 @@ def _put_terms(writer: Writer, base: int, chunks: Sequence[tuple[int, str, str]]
     """Index chunks, given by key, headings as JSON, and text."""
     total = 0
     for page in _pages(chunks):
-        terms = [(key, split_terms(_join_headings(headings, text))) for key, headings, text in page]
+        terms = [
+            (key, split_terms_for_index(_join_headings(headings, text)))
+            for key, headings, text in page
+        ]
         rows = [
             (base, term, key, count)
             for key, found in terms
@@ -316,7 +319,7 @@ def _remove_unused(writer: Writer, base: int, keys: Sequence[int]) -> None:
         terms = [
             (base, term, key)
             for key, headings, text, _ in rows
-            for term in set(split_terms(_join_headings(headings, text)))
+            for term in set(split_terms_for_index(_join_headings(headings, text)))
         ]
         writer.run_many(
             "DELETE FROM chunk_terms WHERE base = $1 AND term = $2 AND chunk = $3", terms

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
-from loom.conversation.words import SPLITTER_VERSION, split_terms
+from loom.conversation.words import SPLITTER_VERSION, split_terms_for_index
 from loom.errors import ChoiceError, shorten
 from loom.stores.memory.rows import (
     ENDLESS,
@@ -370,7 +370,7 @@ def put_terms(writer: Writer, memory: int, key: int, body: NoteBody) -> None:
 def note_terms(about: str, text: str) -> list[str]:
     """The terms by which a note is found, each once."""
     said = f"{about}\n{text}".encode(errors="replace").decode()
-    return sorted(set(split_terms(said)))
+    return sorted(set(split_terms_for_index(said)))
 
 
 def _read_all(rows: Iterable[Row], now: int) -> list[Note]:

@@ -18,7 +18,7 @@ from loom.conversation.metadata import metadata_terms
 from loom.conversation.names import plain_name
 from loom.conversation.repeats import text_digest
 from loom.conversation.searchable import asks_for_echo, is_echo, searchable_text
-from loom.conversation.words import split_terms
+from loom.conversation.words import split_terms_for_index
 from loom.recall.importance import base_importance
 from loom.recall.index import MAX_TEXT_CHARS
 from loom.stores.search.segments import (
@@ -189,7 +189,7 @@ def to_indexed(
 
 def count_terms(text: str, metadata: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     """How many terms the text of a message has, and how often each; with those of its metadata."""
-    terms = split_terms(text)
+    terms = split_terms_for_index(text)
     counts: dict[str, int] = Counter(terms)
     counts.update(dict.fromkeys(metadata_terms(metadata), 1))
     return len(terms), counts
