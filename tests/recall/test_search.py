@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loom.errors import ChoiceError
+from loom.providers.embedders.static import StaticEmbedder
 from loom.recall import search as engine
 from loom.recall.choosing import Room
 from loom.recall.corpus import Corpus, CorpusEntry
@@ -339,3 +340,20 @@ def test_a_home_in_another_order_gives_the_same(
         assert search(corpus, SearchRequest(query, room)) == search(
             backward, SearchRequest(query, room)
         )
+
+
+@pytest.mark.parametrize("documents", [1, 2, 3, 5])
+def test_a_few_documents_are_found_by_meaning_too(documents: int) -> None:
+    embedder = StaticEmbedder()
+    texts = [
+        "Our dog barks at the postman every morning.",
+        "Invoices are paid within thirty days.",
+        "The server restarts at midnight.",
+        "Grandma bakes bread on Sundays.",
+        "The museum is closed on Mondays.",
+    ]
+    entries = [CorpusEntry(n, "s", n, text, 10) for n, text in enumerate(texts[:documents])]
+    corpus = Corpus(entries, embedder)
+    found = search(corpus, SearchRequest("puppy noise"), embedder)
+    assert [match.key for match in found] == [0]
+    assert search(corpus, SearchRequest("quantum physics"), embedder) == []

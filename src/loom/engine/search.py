@@ -184,8 +184,11 @@ class _AskingEmbedder:
     """An embedder that has embedded the question already. What it cannot embed later is zeros."""
 
     def __init__(self, embedder: "Embedder", question: str) -> None:
+        from loom.recall.background import embed_background
+
         self._embedder, self._question = embedder, question
         self._vectors = embedder.embed([question])
+        embed_background(embedder)  # made here once, not while the store is read
 
     @property
     def name(self) -> str:

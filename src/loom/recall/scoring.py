@@ -40,6 +40,7 @@ ALONE_WEIGHT, NEAR_WEIGHT, TOGETHER_WEIGHT = 0.5, 0.4, 0.5
 SPEAKER_WEIGHT = 0.4
 TIME_WEIGHT, HALF_TIME_DAYS = 0.6, 7
 MEANING_WEIGHT, MEANING_SCALE = 0.7, 6.0  # the scale is in standard deviations
+MIN_COMPARED = 32  # documents; of fewer the spread of their similarities says little
 NEAR_MEANING_SHARE = 0.5  # of what a document means that counts for those around it
 FULLNESS_WEIGHT = 0.2
 PART_ROOM = 2  # documents that each part of a question has room for
@@ -100,17 +101,20 @@ def score_documents(
     question: Question,
     worth: TermWeights,
     similarities: Mapping[int, float],
+    usual: Sequence[float] = (),
 ) -> list[ScoredDocument]:
     """Score documents, best first; of equals, the newer first.
 
     `similarities` are those of the embedder by key; a document without one is taken as usual.
+    Those of texts that have nothing to do with the question are `usual`; they count if there are
+    few documents.
     """
     if not documents:
         return []
     documents = sorted(documents, key=lambda each: (each.session, each.place, each.key))
     lengths = np.array([each.length for each in documents], dtype=np.float64)
     said = _measure_terms(documents, worth, lengths)
-    meaning = _measure_meaning(documents, similarities)
+    meaning = _measure_meaning(documents, similarities, usual)
     time = _measure_times(documents, question.times)
     around = _Surroundings(documents)
     weights = np.array(worth.weights)
@@ -233,12 +237,17 @@ def _measure_times(documents: Sequence[Document], times: Sequence[TimeSpan]) -> 
     return inside
 
 
-def _measure_meaning(documents: Sequence[Document], similarities: Mapping[int, float]) -> Floats:
+def _measure_meaning(
+    documents: Sequence[Document], similarities: Mapping[int, float], usual: Sequence[float]
+) -> Floats:
     """How many standard deviations a document is nearer than the mean, on the scale of scores."""
     if not similarities:
         return np.zeros(len(documents))
     known = np.array([similarities.get(each.key, np.nan) for each in documents])
-    mean, deviation = float(np.nanmean(known)), float(np.nanstd(known))
+    compared = known
+    if len(similarities) < MIN_COMPARED:
+        compared = np.concatenate((known, np.array(usual, dtype=np.float64)))
+    mean, deviation = float(np.nanmean(compared)), float(np.nanstd(compared))
     if not deviation > 1e-6:
         return np.zeros(len(documents))
     measured: Floats = np.nan_to_num((known - mean) / deviation / MEANING_SCALE)

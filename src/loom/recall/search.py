@@ -17,11 +17,18 @@ from msgspec import Struct
 
 from loom.budget.counting import gate_counter
 from loom.errors import ChoiceError
+from loom.recall.background import embed_background
 from loom.recall.choosing import Chooser, Room
 from loom.recall.hits import Match
 from loom.recall.index import MAX_TEXT_CHARS, Index, Size
 from loom.recall.question import Question, read_question
-from loom.recall.scoring import ScoredDocument, TermWeights, score_documents, weigh_terms
+from loom.recall.scoring import (
+    MIN_COMPARED,
+    ScoredDocument,
+    TermWeights,
+    score_documents,
+    weigh_terms,
+)
 
 if TYPE_CHECKING:
     from loom.recall.embedder import Embedder
@@ -93,10 +100,13 @@ def _score(
         keys = _add_surroundings(index, keys, question, worth)
     documents = index.read(keys, worth.terms)
     similarities: Mapping[int, float] = {}
+    usual: Sequence[float] = ()
     if embedder is not None and vector is not None:
         vectors = index.vectors([each.key for each in documents], embedder.name)
         similarities = {key: float(row @ vector) for key, row in vectors.items()}
-    return score_documents(documents, question, worth, similarities)
+        if len(similarities) < MIN_COMPARED:
+            usual = (embed_background(embedder) @ vector).tolist()
+    return score_documents(documents, question, worth, similarities, usual)
 
 
 def _find_candidates(index: Index, question: Question, worth: TermWeights) -> list[int]:
