@@ -283,7 +283,7 @@ def test_a_large_import_that_is_asked_at_once_costs_a_note_and_is_found_later(
     loom.recaller.seconds = 0.001
     assert any("within 1 ms" in note for note in find_notes(ask(session, None)))
     loom.recaller.seconds = 20.0
-    monkeypatch.setattr(loom.indexer, "catch_up", lambda _: True)
+    monkeypatch.setattr(loom.indexer, "catch_up", lambda _, for_words: True)
     assert any(
         "did not see all" in note for note in find_notes(ask(session, f"{QUESTION} Please."))
     )

@@ -192,7 +192,7 @@ def test_both_databases_find_the_same_however_it_is_indexed(address: str, tmp_pa
 
 
 def test_several_who_index_at_once_index_each_message_once(address: str) -> None:
-    with Loom.open(address) as first, Loom.open(address) as second:
+    with Loom.open(address, embedder="none") as first, Loom.open(address) as second:
         sessions = fill(first)
         errors: list[BaseException] = []
 
@@ -228,7 +228,7 @@ class Crash(BaseException):
 def test_a_crash_in_the_middle_loses_nothing(
     address: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Loom.open(address) as loom:
+    with Loom.open(address, embedder="none") as loom:
         sessions = fill(loom)
         database, left = loom.store.database, count()
         write = type(database).write
@@ -255,7 +255,7 @@ def test_a_crash_in_the_middle_loses_nothing(
 
 
 def test_a_damaged_index_is_named_and_built_again(address: str) -> None:
-    with Loom.open(address) as loom:
+    with Loom.open(address, embedder="none") as loom:
         [session, *_] = fill(loom)
         loom.index()
         found = places(session.search("zebra"))
@@ -273,7 +273,7 @@ def test_what_is_appended_is_indexed_behind_the_scenes(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexer, "MIN_WRITTEN", 20)
-    with Loom.open(address) as loom:
+    with Loom.open(address, embedder="none") as loom:
         fill(loom)
         loom.indexer.wait()
         assert loom.store.search.count_pending(loom.scope, 100) < 20
@@ -392,17 +392,17 @@ def test_an_embedder_that_fails_costs_no_search(address: str) -> None:
 
 
 def test_a_first_search_reads_little(address: str) -> None:
-    with Loom.open(address) as loom:
+    with Loom.open(address, embedder="none") as loom:
         session = talk(loom)
         loom.index()
-    with Loom.open(address) as loom:
+    with Loom.open(address, embedder="none") as loom:
         began = time.perf_counter()
         assert loom.session(session.id).search("walrus", limit=1)
         assert time.perf_counter() - began < 10
 
 
 def test_scopes_of_nothing(address: str) -> None:
-    with Loom.open(address) as loom:
+    with Loom.open(address, embedder="none") as loom:
         session = loom.new()
         assert session.search("walrus") == []
         assert loom.search("walrus") == []
@@ -411,7 +411,7 @@ def test_scopes_of_nothing(address: str) -> None:
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_a_question_of_one_character_finds_what_holds_it(address: str, indexed: bool) -> None:
-    with Loom.open(address) as loom:
+    with Loom.open(address, embedder="none") as loom:
         session = loom.new()
         said = ["昨日は雨が降った", "東京へ行く", "龍", "赤い龍の話です", "nothing of it here"]
         session.append(*said)

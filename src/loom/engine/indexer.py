@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from loom.errors import StoreError
+from loom.errors import EmbedderError, StoreError
+from loom.providers.embedders import choose_embedder, find_local_choice
 from loom.stores import Scope, Store
 
 if TYPE_CHECKING:
@@ -24,8 +25,14 @@ _CLOSE_SECONDS = 10.0  # that a step may take until the store is closed
 class Indexer:
     """Indexes one project of a store in a thread of its own."""
 
-    def __init__(self, store: Store, scope: Scope, embedder: "Embedder | None" = None) -> None:
-        self._store, self._scope, self.embedder = store, scope, embedder
+    def __init__(
+        self, store: Store, scope: Scope, embedder: "Embedder | None" = None, is_named: bool = True
+    ) -> None:
+        """Without an embedder that `is_named`, the usual one is found when it is needed."""
+        self._store, self._scope = store, scope
+        self._embedder, self._is_chosen = embedder, is_named
+        self.named_embedder = embedder
+        self._choosing = threading.Lock()
         self._written = 0
         self._closed = False
         self._more = False
@@ -34,6 +41,19 @@ class Indexer:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
+    @property
+    def embedder(self) -> "Embedder | None":
+        """What makes vectors; loaded at the first search if nobody named one."""
+        with self._choosing:
+            if not self._is_chosen:
+                self._embedder, self._is_chosen = _find_usual(self._store, self._scope), True
+            return self._embedder
+
+    @embedder.setter
+    def embedder(self, embedder: "Embedder | None") -> None:
+        with self._choosing:
+            self._embedder, self._is_chosen = embedder, True
+
     def count_written(self, messages: int) -> None:
         """That so many messages were written."""
         self._written += messages
@@ -41,16 +61,17 @@ class Indexer:
             self._written = 0
             self.start()
 
-    def catch_up(self, tree: int = 0) -> bool:
+    def catch_up(self, tree: int = 0, *, for_words: bool = False) -> bool:
         """Index before a search what would be too much to read in it; if there is much more, the
-        rest in the background. A store that cannot be written is searched all the same.
+        rest in the background. A store that cannot be written is searched all the same. A search
+        that is only `for_words` needs no vectors.
 
         Returns whether there is much more.
         """
         left = False
         with suppress(StoreError):
             left = self._store.search.catch_up(self._scope, tree)
-            if left or self.embedder is not None:
+            if left or (not for_words and self.embedder is not None):
                 self.start()
         return left
 
@@ -111,4 +132,22 @@ class Indexer:
             return True
         if search.merge_next(self._scope):
             return True
-        return self.embedder is not None and search.embed_next(self._scope, self.embedder)
+        # Who never searches needs no vectors: the usual embedder is found by the first search.
+        return self._embedder is not None and search.embed_next(self._scope, self._embedder)
+
+
+def _find_usual(store: Store, scope: Scope) -> "Embedder | None":
+    """The embedder of a store for which nobody named one: the one that made its vectors, if that is
+    on this machine; the table that Loom ships, if it has none. Vectors of an endpoint stay, and
+    messages are found by words.
+    """
+    try:
+        made_by = store.search.find_embedder_name(scope)
+        return choose_embedder(find_local_choice(made_by) if made_by else "static")
+    except (EmbedderError, StoreError) as error:
+        warnings.warn(
+            f"no embedder could be loaded, so messages are found by words: {error}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return None

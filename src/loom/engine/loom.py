@@ -108,7 +108,8 @@ class OpenOptions(TypedDict, total=False):
     # Seconds that all knowledge bases have together for one request (default: 0.1).
     knowledge_seconds: float | None
     # Makes vectors of messages, so that a search finds them by meaning, too: an embedder, `static`,
-    # `minilm`, `none`, or `https://HOST/v1#MODEL` (default: none).
+    # `minilm`, `none`, or `https://HOST/v1#MODEL` (default: that which made the vectors of the
+    # store, else `static`).
     embedder: Embedder | str | None
     # Clock: milliseconds since 1970 (default: that of the system).
     now: Callable[[], int]
@@ -167,7 +168,8 @@ class Loom(Workspace):
             kept,
         )
         try:
-            made.indexer = Indexer(store, scope, choose_embedder(options.get("embedder")))
+            named = options.get("embedder")
+            made.indexer = Indexer(store, scope, choose_embedder(named), named is not None)
             made.knowledge_lookup = made.knowledge_lookup.choose(
                 options.get("knowledge"), options.get("knowledge_seconds"), lambda: made.knowledge
             )

@@ -143,7 +143,7 @@ class Recaller:
                 del self._remembered[next(iter(self._remembered))]
 
     def _search(self, lookup: RecallLookup) -> Recollections:
-        is_behind = self._indexer().catch_up(lookup.row.tree.key)
+        is_behind = self._indexer().catch_up(lookup.row.tree.key, for_words=True)
         notes = (f"{_NAME} did not see all: messages are being indexed",) if is_behind else ()
         for request in lookup.requests:
             whole = lookup.overlay.path

@@ -137,7 +137,7 @@ class Workspace:
             from loom.providers.knowledge import StoredKnowledgeBase  # it takes long to load
 
             self._knowledge = StoredKnowledgeBase(
-                self.store.documents, self.scope, self.now, self.indexer.embedder
+                self.store.documents, self.scope, self.now, self.indexer.named_embedder
             )
         return self._knowledge
 
