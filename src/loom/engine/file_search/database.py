@@ -14,7 +14,7 @@ import apsw
 
 from loom.errors import StoreError
 
-FORMAT = "1"  # of the tables, and of the rules that make terms of a message
+FORMAT = "2"  # of the tables, and of the rules that make terms of a message
 BUSY_SECONDS = 10
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.MismatchError)
 _SCHEMA = """
