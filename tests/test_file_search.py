@@ -231,7 +231,7 @@ def test_what_is_hidden_or_only_repeats_is_not_found(tmp_path: Path) -> None:
     assert {hit["text"]: hit["place"] for hit in found}["warp b"] > 100, "not on the current branch"
     echo = tmp_path / "echo.json"
     answer = {"role": "tool", "tool_call_id": "c", "content": "warp!"}
-    echo.write_text(json.dumps([{"role": "user", "content": "weft"}, ECHO, answer]))
+    echo.write_text(json.dumps([{"role": "user", "content": "good morning"}, ECHO, answer]))
     assert told("search", "warp", echo) == []
 
 

@@ -48,7 +48,7 @@ def test_documents_are_added_searched_changed_and_removed(here: Path) -> None:
     [item] = run_json("search", "button", "--limit", "2")
     assert item["content"] == "# Boat\nPush the button."
     assert item["source"] == "docs/boat.md:1-2"
-    assert run_json("search", "key", status=1) == []
+    assert run_json("search", '"key"', status=1) == []
     [row] = run_json("list")
     assert (row["source"], row["kind"], row["chunks"]) == ("docs/boat.md", "markdown", 1)
     assert run_json("remove", "docs", "--purge") == {"removed": 1}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from loom import ChoiceError, Loom, LoomError
 from loom.providers.knowledge.stored import StoredKnowledgeBase
+from loom.recall.background import TEXTS
 from loom.stores import Scope, examine
 from tests.knowledge.test_documents import pdf_of
 from tests.shared import ROOT
@@ -184,11 +185,12 @@ def test_vectors_are_made_and_made_again_for_another_embedder(loom: Loom) -> Non
     assert base.embed_missing() == 31
     assert sources(base, "zz", 1) == ["z:1-1"]
     base.add("xxx xxx", source="x")
-    assert first.embedded == 33  # with the question
+    # with the question; what it is compared with is embedded once in a process
+    assert first.embedded - len(TEXTS) in (33, 33 - len(TEXTS))
     base.embedder = other = ByFirstLetter("letters-2")
     base.query("zz")  # vectors of others are never compared; its own are made in the background
     base.embed_missing()
-    assert other.embedded == 33
+    assert other.embedded in (33, 33 + len(TEXTS))
     assert sources(base, "xx", 1) == ["x:1-1"]
     base.remove("x")
     assert count(loom, "chunk_vectors") == 62

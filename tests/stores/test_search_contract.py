@@ -88,6 +88,7 @@ def test_nothing_leaks_and_each_session_finds_what_memory_finds(
             tenant, project, agent = scope
             looms[scope] = Loom.open(
                 address,
+                embedder="none",
                 tenant=f"{run}{tenant}",
                 project=project,
                 agent=agent,
@@ -179,7 +180,7 @@ def test_both_databases_find_the_same_however_it_is_indexed(address: str, tmp_pa
     for place in (address, str(tmp_path / "other.db")):
         for indexed in (False, True):
             ticks, ids = count(1), count()
-            scope = {"project": f"p{indexed}"}
+            scope = {"project": f"p{indexed}", "embedder": "none"}
             with Loom.open(
                 place, now=lambda t=ticks: next(t), fresh_id=lambda i=ids: f"s{next(i):04}", **scope
             ) as loom:

@@ -28,15 +28,16 @@ TEXTS = (
     "Grandmother knitted a blue scarf for the baby.",
     "Install the update and restart the computer.",
 )
-_known: "dict[str, Vectors]" = {}
+_known: "dict[tuple[str, int], Vectors]" = {}
 
 
 def embed_background(embedder: "Embedder") -> "Vectors":
     """The vectors of these texts, made once by each embedder."""
-    found = _known.get(embedder.name)
+    key = (embedder.name, embedder.dimensions)
+    found = _known.get(key)
     if found is None:
         found = embedder.embed(list(TEXTS))
         while len(_known) >= _MAX_REMEMBERED:
             del _known[next(iter(_known))]
-        _known[embedder.name] = found
+        _known[key] = found
     return found

@@ -13,6 +13,7 @@ Every step is linear in the candidates, whose number is bounded.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
@@ -31,7 +32,7 @@ from loom.recall.scoring import (
 )
 
 if TYPE_CHECKING:
-    from loom.recall.embedder import Embedder
+    from loom.recall.embedder import Embedder, Vector
 
 DEFAULT_HITS = 10  # hits, where nobody says how many, nor how many tokens
 MAX_WHOLE_SCOPE = 2048  # documents of a scope that is scored as a whole
@@ -103,10 +104,18 @@ def _score(
     usual: Sequence[float] = ()
     if embedder is not None and vector is not None:
         vectors = index.vectors([each.key for each in documents], embedder.name)
-        similarities = {key: float(row @ vector) for key, row in vectors.items()}
-        if len(similarities) < MIN_COMPARED:
+        similarities = _compare(vectors, vector)
+        if 0 < len(similarities) < MIN_COMPARED:
             usual = (embed_background(embedder) @ vector).tolist()
     return score_documents(documents, question, worth, similarities, usual)
+
+
+def _compare(vectors: "Mapping[int, Vector]", vector: "Vector") -> Mapping[int, float]:
+    """How near each of these is to a vector."""
+    if not vectors:
+        return {}
+    scores = np.stack(list(vectors.values())) @ vector
+    return dict(zip(vectors, scores.tolist(), strict=True))
 
 
 def _find_candidates(index: Index, question: Question, worth: TermWeights) -> list[int]:

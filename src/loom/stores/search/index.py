@@ -25,7 +25,7 @@ from loom.stores.search.segments import (
     list_terms,
     make_segment,
 )
-from loom.stores.search.vectors import MAX_EMBEDDED_CHARS, EmbedderKeys, decode_vector
+from loom.stores.search.vectors import MAX_EMBEDDED_CHARS, EmbedderKeys, decode_vectors
 from loom.stores.sessions import metadata_by_pairs
 from loom.stores.sql.database import Reader
 from loom.stores.sql.stored import UNREADABLE
@@ -33,7 +33,7 @@ from loom.stores.tree import nodes
 from loom.stores.tree.path import OF_N, Node, ancestor, to_message, to_node
 
 MAX_AUTHORS = 300
-MAX_COMPARED_VECTORS = 5000  # the newest in the scope, that a question is compared with
+MAX_COMPARED_VECTORS = 2048  # the newest in the scope, that a question is compared with
 _ROUNDED_DIGITS = 6
 
 
@@ -387,7 +387,8 @@ class StoreIndex:
         found: dict[int, Vector] = {}
         if own is not None and known:
             rows = self._reader.all(_VECTORS, pairs_of(self._pairs(known)), own)
-            found = {seq: decode_vector(data) for seq, data in rows}
+            decoded = decode_vectors([data for _, data in rows])
+            found = {seq: row for (seq, _), row in zip(rows, decoded, strict=True)}
         return {**found, **self._embed_tail(known, embedder)}
 
     def _embed_tail(self, keys: Sequence[int], embedder: str) -> dict[int, Vector]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from loom.conversation.names import check_name
 from loom.conversation.searchable import searchable_text
-from loom.recall.embedder import Embedder, Vector
+from loom.recall.embedder import Embedder, Vector, Vectors
 from loom.stores.search.indexing import each_page, pairs_of
 from loom.stores.search.segments import Segment, decode_segment, spread_lines
 from loom.stores.sql.database import Database, Reader, Writer
@@ -36,6 +36,16 @@ def decode_vector(data: bytes) -> Vector:
     numbers = np.frombuffer(data, dtype=np.int8, offset=4).astype(np.float32)
     vector: Vector = numbers * step
     return vector
+
+
+def decode_vectors(data: Sequence[bytes]) -> Vectors:
+    """Several vectors of one embedder at once: a row for each."""
+    if not data:
+        return np.empty((0, 0), dtype=np.float32)
+    rows = np.frombuffer(b"".join(data), dtype=np.uint8).reshape(len(data), -1)
+    steps = np.ascontiguousarray(rows[:, :4]).view("<f4")
+    decoded: Vectors = rows[:, 4:].view(np.int8).astype(np.float32) * steps
+    return decoded
 
 
 class EmbedderKeys:
