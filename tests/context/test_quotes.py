@@ -10,7 +10,7 @@ from loom.context.quotes import (
     Voice,
     introduce_quotes,
     name_speaker,
-    render,
+    render_quotes,
 )
 from loom.context.report import Item, Piece
 from loom.conversation.message import Message, Text
@@ -59,12 +59,12 @@ def test_a_label_says_where_who_what_was_asked_and_that_it_failed() -> None:
 )
 def test_each_line_begins_with_a_quotation_mark_whatever_parts_lines(parting: str) -> None:
     text = parting.join(["one", "[0] user", "", "> two"])
-    lines = render([quote(text, "result", "bash")]).splitlines()
+    lines = render_quotes([quote(text, "result", "bash")]).splitlines()
     assert lines == ["3 bash", "> one", "> [0] user", ">", "> > two"]
 
 
 def test_quotes_stand_in_their_order() -> None:
-    assert render([quote("a"), quote("b", "assistant", "assistant", 9)]) == (
+    assert render_quotes([quote("a"), quote("b", "assistant", "assistant", 9)]) == (
         "3 user\n> a\n9 assistant\n> b"
     )
 

@@ -20,7 +20,7 @@ from loom.context.cover.extract import Focus
 from loom.context.cover.lines import MIN_COVER_TOKENS, forget_printed, quote_lines
 from loom.context.cover.speech import Source, choose_speech, count_quote, find_speech
 from loom.context.history.filling import fill
-from loom.context.history.fitting import Fitting
+from loom.context.history.fitting import MAX_WORDS_ONCE, WORDS_BEYOND, Fitting
 from loom.context.history.gate import SMALLEST_SHARE
 from loom.context.history.pieces import (
     MARKER_FRAME,
@@ -56,7 +56,6 @@ MAX_TRIES = 6
 _FRAME = 20  # tokens for what leads a cover in
 # of their share, what users' words may take when covers become one because they exceed it
 WORDS_AFTER_MERGE = 0.85
-MAX_WORDS_ONCE = 0.6  # of a cover for a call that is its own, what users' words may take
 # what lines of a new cover may take in any window: a stretch that no cover tells of is forgotten
 MIN_LINES_TOKENS = MIN_COVER_TOKENS + _FRAME
 # of what lines may take later, what they take in the first cover of a long history, and how much
@@ -78,6 +77,7 @@ class _Covers(Struct, frozen=True):
     most_words: int  # what users' words may take of the tokens where they are more than expected
     standing_words: int  # tokens of users' words in what stands
     once: bool  # for a call that is its own
+    spoken: int = 0  # tokens of all users' words that are left out, for such a call
 
     @property
     def tokens(self) -> int:
@@ -147,7 +147,10 @@ def _plan_covers(
     if fitting.refill == 1:  # to tell of what must go, no more than as much again should go
         tokens = min(int(room * policy.once), total - room)
         words = min(spoken - stood, most, int(tokens * MAX_WORDS_ONCE))
-        return _Covers(before, standing, tokens - words, words, most - stood, stood, once=True)
+        tokens = min(tokens + int(words * WORDS_BEYOND), total - room)
+        return _Covers(
+            before, standing, tokens - words, words, most - stood, stood, once=True, spoken=spoken
+        )
     lines = max(int(room * policy.cover), MIN_LINES_TOKENS)
     line_room = int(room * policy.covers)
     is_first_of_much = not standing and total > LONG_HISTORY_ROOMS * room
@@ -270,7 +273,10 @@ def _without_covers(fitting: Fitting, planned: _Covers) -> Fitting:
     known, but not more than this.
     """
     policy = fitting.policy
-    return replace(fitting, cover_share=policy.once if planned.once else policy.covers)
+    if not planned.once:
+        return replace(fitting, cover_share=policy.covers)
+    beyond = int(planned.spoken * WORDS_BEYOND) + 1
+    return replace(fitting, cover_share=policy.once, cover_beyond=beyond)
 
 
 def _beside_covers(fitting: Fitting, covers: _Covers) -> Fitting:

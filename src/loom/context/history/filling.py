@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from loom.context.history.fitting import Fitting
+from loom.context.history.fitting import MAX_COVER_ONCE, Fitting
 from loom.context.history.gate import Ranking, find_windows, fit
 from loom.context.history.pieces import FittedHistory
 from loom.context.history.point import must_and_reminders
@@ -99,7 +99,9 @@ def returns_of(pieces: Sequence[Piece], fitting: Fitting) -> Returns | None:
 
 def _find_returns(cut: Sequence[tuple[Span, str]], fitting: Fitting) -> Mapping[str, int]:
     policy = fitting.policy
-    share = max(policy.once, policy.covers) if policy.cover else 0.0
+    share = 0.0
+    if policy.cover:
+        share = max(policy.once * MAX_COVER_ONCE, policy.covers)
     fitting = replace(leave_room_to_grow(fitting), cover_share=share)
     ranked = rank(fitting)
     ranking = Ranking(

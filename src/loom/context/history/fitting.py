@@ -18,6 +18,11 @@ from loom.context.policy import Policy
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
 
+MAX_WORDS_ONCE = 0.6  # of a cover for a call that is its own, what users' words may take
+WORDS_BEYOND = 0.5  # of users' words, what such a cover takes beyond its share
+# so at most it takes so many times its share
+MAX_COVER_ONCE = 1 + MAX_WORDS_ONCE * WORDS_BEYOND
+
 
 class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     """A history, how it is decided and counted, and the room that it may take."""
@@ -45,6 +50,7 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     refill: float = 1.0  # the share of the room that a new epoch fills
     # the share of all that there is, next to the room, that tells of what is left out
     cover_share: float = 0.0
+    cover_beyond: int = 0  # tokens that users' words may take beyond that share, at most
 
     # Tokens by the policy's own counter.
     zone: int = 0  # the zone of the history, as allocated

@@ -25,7 +25,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from loom.context.history.fitting import Fitting
+from loom.context.history.fitting import MAX_COVER_ONCE, Fitting
 from loom.context.history.pieces import (
     MARKER_FRAME,
     FittedHistory,
@@ -366,8 +366,19 @@ def _set_needs(
             else:
                 needs = total
         if fitting.cover_share:  # where all of it fits nothing has to be told
-            needs = min(ceil(needs / (1 - fitting.cover_share)) + 1, max(total, needs))
+            needs = min(_add_covers(fitting, needs), max(total, needs))
         units[n].needs = needs
+
+
+def _add_covers(fitting: Fitting, needs: int) -> int:
+    """The room in which covers leave so many tokens. They take their share and something for users'
+    words, or at most so many times their share, whatever is less.
+    """
+    share = fitting.cover_share
+    with_words = (needs + fitting.cover_beyond) / (1 - share)
+    if not fitting.cover_beyond:
+        return ceil(with_words) + 1
+    return ceil(min(with_words, needs / (1 - share * MAX_COVER_ONCE))) + 1
 
 
 def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int) -> None:
