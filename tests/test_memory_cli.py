@@ -79,6 +79,18 @@ def test_what_cannot_be_done_is_said(store: str) -> None:
         assert "loom: " in run(store, *arguments, status=2).stderr
 
 
+def test_the_command_speaks_of_its_own_options(store: str) -> None:
+    first = run(store, "add", "Pay Ann").stdout
+    assert "remembered again" not in first
+    assert "remembered again" in run(store, "add", "pay ann").stdout
+    assert "--until must be" in run(store, "add", "y", "--until", "yesterday", status=2).stderr
+    assert "--for agent needs --agent" in run(store, "add", "y", "--for", "agent", status=2).stderr
+    assert "no such note" in run(store, "list", "--kind", "fact").stdout
+    assert "needs words" in run(store, "search", " ", status=2).stderr
+    name = read(store, "list")[0]["id"]
+    assert "1 note forgotten" in run(store, "forget", name, name).stdout
+
+
 def test_projects_do_not_share_notes(store: str) -> None:
     read(store, "add", "only here", "--project", "web")
     assert read(store, "list") == []

@@ -79,6 +79,19 @@ def test_what_matters_to_the_request_is_in_the_tail_and_nothing_else(loom: Loom)
     assert "Tom" not in texts(context)[-1]
 
 
+def test_a_short_question_finds_a_long_note_on_its_topic(loom: Loom) -> None:
+    words = " ".join(f"detail{number}" for number in range(40))
+    for about, question in (
+        ("", "how do we deploy?"),
+        ("release train", "The release train: when?"),
+    ):
+        session = loom.new()
+        session.memory.remember(f"To deploy, call the pilot first. {words}", about=about)
+        assert "call the pilot" in texts(ask(session, question))[-1]
+        asked = "Explain recursion to a beginner in simple words, please."
+        assert "pilot" not in texts(ask(loom.session(session.id), asked))[-1]
+
+
 def test_the_prefix_stays_whatever_happens_to_notes(loom: Loom, clock: Clock) -> None:
     session = loom.new(system="Be brief.")
     memory = session.memory
@@ -159,6 +172,18 @@ def test_a_request_fits_however_many_notes_there_are(loom: Loom) -> None:
         assert zones["memory"] <= 2048
         assert zones["memory_update"] <= 1024
         say(session, "It was this.")
+
+
+def test_notes_refuse_no_request_that_fits_without_them(loom: Loom) -> None:
+    options: dict[str, Any] = {"window": 300, "reserve_output": 50, "policy": "window"}
+    options["model"] = None
+    for words in (42, 51, 60):
+        session = loom.new(system="Be brief.")
+        session.memory.remember("Remark on the topic " + "word " * 60, always=True)
+        for number in (40, words):
+            context = ask(session, "question on topic note " + "why " * number, **options)
+            assert context.report.input_tokens + 50 <= 300
+            say(session, "because " * 90)
 
 
 def test_the_words_of_a_note_are_quoted_line_by_line(loom: Loom) -> None:

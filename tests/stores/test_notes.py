@@ -120,6 +120,28 @@ def test_forgetting_hides_and_deletes_nothing(loom: Loom) -> None:
     assert texts(memory.notes()) == [note.text], "what is remembered again is not forgotten"
 
 
+def test_a_session_forgets_a_note_of_the_project_for_itself_only(loom: Loom) -> None:
+    one, other = loom.new(), loom.new()
+    rule = loom.memory.remember("Never deploy on Fridays", kind="fact", always=True)
+    one.memory.forget(rule.id)
+    assert one.memory.notes() == one.memory.notes("deploy") == []
+    assert one.memory.note(rule.id).state == "forgotten"
+    assert texts(other.memory.notes()) == texts(loom.memory.notes()) == [rule.text]
+    assert loom.memory.note(rule.id).state == "valid"
+    lines = list(loom.export())
+    with Loom.open(":memory:", now=loom.now) as copy:
+        copy.import_lines(lines)
+        assert list(copy.export()) == lines
+        assert copy.session(one.id).memory.notes() == []
+    assert problems(loom) == []
+    one.memory.remember("Never deploy on Fridays", kind="fact", scope="project")
+    assert texts(one.memory.notes()) == [rule.text]
+    loom.memory.forget(rule.id)
+    assert other.memory.notes() == [], "who speaks for the project forgets it for all"
+    one.purge()
+    assert problems(loom) == []
+
+
 def test_a_purged_note_has_no_words_anywhere(loom: Loom) -> None:
     note = loom.memory.remember("a secret word", about="xyzzy")
     loom.memory.purge(note.id)

@@ -131,7 +131,19 @@ def _continue(material: Material, epoch: Epoch) -> Context | EpochEnds:
 
 
 def _begin(material: Material, renewal: Renewal | None) -> Context:
-    """The first request of an epoch, or one that is its own."""
+    """The first request of an epoch, or one that is its own. If it does not fit, nothing is left
+    free for later requests.
+    """
+    options = material.options
+    try:
+        return _begin_with(material, renewal)
+    except CannotFit:
+        if not options.ahead:
+            raise
+        return _begin_with(replace(material, options=replace(options, ahead=0)), renewal)
+
+
+def _begin_with(material: Material, renewal: Renewal | None) -> Context:
     options = material.options
     if find_strategy(options.policy.strategy).refuses_to_cut:  # nothing gives way
         return _build_whole(material, renewal)

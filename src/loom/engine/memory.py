@@ -147,8 +147,9 @@ class ProjectMemory:
     def forget(self, name: str) -> None:
         """Show a note no longer, by its id or the first characters of it.
 
-        A session can also forget a message, by its handle or the id of its node: then it is not
-        among those that are important. Nothing is deleted.
+        A session forgets a note of its project or agent for itself only. It can also forget a
+        message, by its handle or the id of its node: then it is not among those that are important.
+        Nothing is deleted.
         """
         self._forget(name)
 
@@ -189,7 +190,9 @@ class ProjectMemory:
         if query is None:
             found = self._store.notes.list_all(scope, wanted, now)
             return found[:limit] if history else drop_repeats(found)[:limit]
-        ranked = rank_notes(self._store, scope, check_text("a query", query), wanted, now)
+        if not check_text("a query", query).strip():
+            raise ChoiceError("a search for notes needs words to look for")
+        ranked = rank_notes(self._store, scope, query, wanted, now)
         found = [note for _, note in ranked]
         return (found if history else drop_repeats(found))[: limit or DEFAULT_LIMIT]
 
@@ -242,7 +245,7 @@ class ProjectMemory:
         found = self._store.views.targets_anywhere(self._workspace.scope, source)
         if not found:
             raise ChoiceError(
-                f"{shorten(source)!r} is no handle of a session in scope; `search` finds handles"
+                f"{shorten(source)!r} is no handle here; a search shows the handles of its hits"
             )
         return source, [name for tree, target in found for name in name_nodes(tree, target)]
 

@@ -15,6 +15,8 @@ from loom.stores import Note, NoteFilter, NoteScope, Store, note_terms
 
 MAX_ASKED_CHARS = 8000  # of a question that are read for its terms, half of them from its end
 MAX_ASKED_TERMS = 128
+MAX_NOTE_TERMS = 1000
+TOPIC_SCORE = 0.5  # at least, of a note whose whole topic is asked for
 MAX_SCORED = 200  # notes that are read to know how much of what they say is asked for
 
 
@@ -48,15 +50,20 @@ def rank_notes(
             for note in store.notes.read(scope, keys, now).values()
             if wanted.kind in (None, note.kind) and wanted.about in (None, note.about)
         ]
-    scored = [
-        (score_note(find_content_terms(f"{note.about}\n{note.text}", 1000), holding, count), note)
-        for note in found
-    ]
+    scored = [(_score(note, terms, holding, count), note) for note in found]
     return sorted(
         ((score, note) for score, note in scored if score > 0),
         key=lambda each: (each[0], note_rank(each[1]), each[1].key),
         reverse=True,
     )
+
+
+def _score(note: Note, asked: Sequence[str], holding: dict[str, list[int]], count: int) -> float:
+    """How much a note matters to a question; one whose topic is asked for matters."""
+    terms = find_content_terms(f"{note.about}\n{note.text}", MAX_NOTE_TERMS)
+    topic = find_content_terms(note.about, MAX_NOTE_TERMS)
+    score = score_note(terms, holding, count, asked)
+    return max(score, TOPIC_SCORE) if topic and set(topic) <= set(asked) else score
 
 
 def note_rank(note: Note) -> float:

@@ -110,8 +110,14 @@ def rank_value(
     return round(log2(max(base, 1e-6) * use_factor(uses)) + moment_ms / half_life_ms, 6)
 
 
-def score_note(terms: Collection[str], holding: Mapping[str, Collection[int]], notes: int) -> float:
-    """How much a note matters to a question, from 0 to 1: how much of what it says is asked for.
+def score_note(
+    terms: Collection[str],
+    holding: Mapping[str, Collection[int]],
+    notes: int,
+    asked: Collection[str] = (),
+) -> float:
+    """How much a note matters to a question, from 0 to 1: how much of what it says is asked for, or
+    half of how much of what is `asked` it says. A short question has few words of a long note.
 
     `holding` has the terms of the question that notes have, with the notes that have each. `notes`
     is how many there are.
@@ -121,7 +127,11 @@ def score_note(terms: Collection[str], holding: Mapping[str, Collection[int]], n
     weights = {term: _weigh(len(holding.get(term, ())), notes) for term in terms}
     found = sum(weights[term] for term in terms if term in holding)
     heaviest = sorted(weights.values(), reverse=True)[:_COUNTED_TERMS]
-    return round(min(found / sum(heaviest), 1.0), 4)
+    score = min(found / sum(heaviest), 1.0)
+    if asked:
+        wanted = sum(_weigh(len(holding.get(term, ())), notes) for term in asked)
+        score = max(score, found / wanted / 2)
+    return round(score, 4)
 
 
 def choose_candidates(holding: Mapping[str, Collection[int]], notes: int, limit: int) -> list[int]:

@@ -17,6 +17,7 @@ from loom.conversation.identity import is_node_id
 from loom.conversation.tree import Reference
 from loom.errors import ChoiceError
 from loom.stores.health.purge import FOLDERS, PURGING
+from loom.stores.memory.rows import FORGOTTEN_NOTE, is_note_id
 
 REQUEST, IMPORTED, LABEL, EVENTS = "request", "imported", "label", "events"
 LOCAL = frozenset(
@@ -119,6 +120,7 @@ STORE_KINDS: StateKinds = {
     IMPORTED: StateKind(
         ImportOrigin, is_unnamed, lambda name, value: (value.end,) if value.end else ()
     ),
+    FORGOTTEN_NOTE: StateKind(bool, is_note_id),
     "overflow": StateKind(
         Annotated[int, Meta(ge=1, le=_MAX_NUMBER)], lambda name: "\0" not in name
     ),

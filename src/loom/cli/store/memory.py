@@ -14,7 +14,7 @@ from loom.cli.terminal import age, clean, dim, plural, say, style
 from loom.conversation.canonical import to_json
 from loom.engine.layers import MemoryItem
 from loom.engine.loom import Loom
-from loom.engine.memory import ProjectMemory, RememberOptions, SessionMemory
+from loom.engine.memory import ProjectMemory, RememberOptions, SessionMemory, to_moment
 from loom.errors import ChoiceError
 from loom.stores import Note, NoteKind
 
@@ -73,18 +73,21 @@ def add(loom: Loom, text: str, session: str | None, as_json: bool, **given: Any)
         "kind": "fact" if given["fact"] else "note",
         "about": given["about"],
         "supersedes": given["supersedes"],
-        "valid_from": given["start"],
-        "valid_until": given["stop"],
+        "valid_from": to_moment("--from", given["start"]),
+        "valid_until": to_moment("--until", given["stop"]),
         "sources": given["sources"],
         "always": given["always"],
     }
+    if given["scope"] == "agent" and not loom.scope.agent:
+        raise ChoiceError("--for agent needs --agent NAME")
     if given["scope"]:
         options["scope"] = given["scope"]
     note = _memory_of(loom, session).remember(text, **options)
     if as_json:
         say(to_json(_describe(note)))
     else:
-        say(f"{style('✓', fg='green')} remembered {style(note.id, fg='blue')}")
+        done = "remembered again" if note.uses else "remembered"
+        say(f"{style('✓', fg='green')} {done} {style(note.id, fg='blue')}")
 
 
 @memory.command("list")
@@ -125,6 +128,8 @@ def list_notes(
         say(to_json([_describe(note) for note in notes]))
     elif notes:
         _print_notes(notes, loom.now())
+    elif given["kind"] or given["about"] is not None:
+        say(f"no such note {_name(loom, session)}")
     else:
         say(f"nothing is remembered {_name(loom, session)}; loom memory add adds a note")
 
@@ -213,6 +218,7 @@ def forget(
     important ones.
     """
     found = _memory_of(loom, session)
+    names = tuple(dict.fromkeys(names))
     for name in names:
         if purge:
             found.purge(name)

@@ -27,7 +27,9 @@ UPDATE = (
 MIN_SCORE = 0.2  # of a note that matters to a request: how much of what it says is asked for
 MAX_TAIL_TOKENS = 1024
 MAX_TAIL_SHARE = 16  # of what is usable: the part that the notes in the tail may take
-_DEFAULT_ZONE_TOKENS = 2048  # of the zone, in a policy that does not name it
+# of the zone, in a policy that does not name it; and the part of what is usable that it may take
+_DEFAULT_ZONE_TOKENS = 2048
+MAX_LASTING_SHARE = 8
 
 
 def gather(asking: Asking) -> SourceSections:
@@ -59,7 +61,7 @@ def choose_lasting_notes(asking: Asking) -> EpochMemory | None:
     if not notes:
         return None
     budget, count = budget_for(asking.options, asking.head), _counter(asking)
-    zone = budget.get(ZONE) or _DEFAULT_ZONE_TOKENS
+    zone = budget.get(ZONE) or min(_DEFAULT_ZONE_TOKENS, budget.usable // MAX_LASTING_SHARE)
     given = [section for section in asking.options.sections if section.zone == ZONE]
     taken = sum(count(section.text) + Section.FRAME_TOKENS for section in given)
     chosen = _fit(INTRODUCTION, notes, zone - taken - Section.FRAME_TOKENS, count)

@@ -19,6 +19,7 @@ from loom.conversation.words import SPLITTER_VERSION, split_terms_for_index
 from loom.errors import ChoiceError, shorten
 from loom.stores.memory.rows import (
     ENDLESS,
+    FORGOTTEN_NOTE,
     ID_CHARS,
     MAX_SOURCES,
     NewNote,
@@ -144,11 +145,16 @@ class StoredNotes:
             return bool(_find_memory(reader, scope))
 
     def forget(self, scope: NoteScope, name: str, now: int) -> Note:
-        """Show a note no longer. It stays stored."""
+        """Show a note no longer. It stays stored. A session forgets a note of others for itself
+        only.
+        """
         with self._database.write() as writer:
             memory = lock_memory(writer, scope)
             note = _find(writer, memory, scope, name, now)
-            if note.state != "purged":
+            if scope.session and note.session != scope.session:
+                session = (scope.tenant, scope.project, scope.session)
+                writer.all(_FORGET_HERE, *session, FORGOTTEN_NOTE, note.id, now)
+            elif note.state != "purged":
                 writer.all(
                     "UPDATE notes SET forgotten = 1, updated = $2 WHERE key = $1", note.key, now
                 )
@@ -300,6 +306,8 @@ def _put(writer: Writer, memory: int, scope: NoteScope, new: NewNote, now: int) 
     rows = read_rows(writer, _NAMED, *wanted)
     if rows:
         _remember_again(writer, new, rows[0], now)
+        session = (scope.tenant, scope.project, scope.session)
+        writer.all(_UNFORGET_HERE, *session, FORGOTTEN_NOTE, identity)
         if rows[0][_DATA] is None:
             put_terms(writer, memory, rows[0][0], new.body)
     else:
@@ -484,10 +492,20 @@ _SEEN = """n.memory = $1 AND ((n.session IN ('', $2) AND n.agent IN ('', $3))
         WHERE m.key = n.memory AND s.id = n.session AND s.agent = $3))))"""
 _SUPERSEDED = """EXISTS (SELECT 1 FROM notes o WHERE o.memory = n.memory AND o.supersedes = n.id
     AND o.session IN ('', n.session, $2) AND o.agent IN ('', n.agent, $3) AND o.valid_from <= $5)"""
+_FORGOTTEN_HERE = f"""EXISTS (SELECT 1 FROM memories m
+    JOIN sessions s ON s.tenant = m.tenant AND s.project = m.project AND s.id = $2
+    JOIN states x ON x.session = s.key AND x.kind = '{FORGOTTEN_NOTE}' AND x.name = n.id
+    WHERE m.key = n.memory)"""
+_OF_SCOPE = "(SELECT key FROM sessions WHERE tenant = $1 AND project = $2 AND id = $3)"
+_FORGET_HERE = f"""INSERT INTO states (session, kind, name, data, updated)
+    SELECT s.key, $4, $5, 'true', CAST($6 AS BIGINT) FROM sessions s WHERE s.key = {_OF_SCOPE}
+    ON CONFLICT (session, kind, name) DO UPDATE SET updated = excluded.updated"""
+_UNFORGET_HERE = f"DELETE FROM states WHERE session = {_OF_SCOPE} AND kind = $4 AND name = $5"
 _VALID = f"""n.data IS NOT NULL AND n.forgotten = 0 AND n.valid_from <= $5 AND n.valid_until > $5
-    AND NOT {_SUPERSEDED}"""
+    AND NOT {_SUPERSEDED} AND NOT {_FORGOTTEN_HERE}"""
 _SELECT = f"""SELECT n.key, n.id, n.session, n.agent, n.kind, n.said_by, n.supersedes, n.always,
-    n.forgotten, n.valid_from, n.valid_until, n.uses, n.used, n.data, n.created, n.updated,
+    CASE WHEN n.forgotten = 1 OR {_FORGOTTEN_HERE} THEN 1 ELSE 0 END,
+    n.valid_from, n.valid_until, n.uses, n.used, n.data, n.created, n.updated,
     CASE WHEN {_SUPERSEDED} THEN 1 ELSE 0 END FROM notes n"""
 _NAMED = f"""{_SELECT} WHERE {_SEEN} AND n.id >= $6 AND n.id <= $7 ORDER BY n.id LIMIT 2"""
 _LISTED = f"""{_SELECT} WHERE {_SEEN} AND ($6 = '' OR n.kind = $6)

@@ -1,5 +1,6 @@
 """What is known of a note: as a caller gets it, as it is stored, and who may see it."""
 
+import re
 from base64 import b32encode
 from hashlib import blake2b
 from typing import Literal
@@ -16,8 +17,10 @@ NoteState = Literal["valid", "early", "ended", "superseded", "forgotten", "purge
 MAX_NOTE_CHARS = 8000  # of a text; what is longer is a document
 MAX_SOURCES = 100
 ENDLESS = 2**62  # milliseconds: the end of what has no end
+FORGOTTEN_NOTE = "forgotten_note"  # the state of a session that forgot a note of others
 _ID_BYTES = 10
 ID_CHARS = _ID_BYTES * 8 // 5
+_ID = re.compile(f"[a-z2-7]{{{ID_CHARS}}}")
 
 
 class Note(Struct, frozen=True, kw_only=True):
@@ -93,6 +96,11 @@ class NoteScope(Struct, frozen=True):
     session: str = ""
     agent: str = ""
     everyone: bool = False
+
+
+def is_note_id(name: str) -> bool:
+    """Whether a text has the form of an id of a note."""
+    return _ID.fullmatch(name) is not None
 
 
 def note_id(new: NewNote) -> str:
