@@ -207,6 +207,11 @@ def test_every_flight_is_a_conversation_that_needs_no_new_result() -> None:
     assert mended.changes == ()
 
 
+def test_a_result_that_came_before_its_call_by_the_clock_is_told_after_it() -> None:
+    told = to_flight_messages([result("R", tool_call_id="k"), call(tool_call_id="k")])
+    assert pairs(told) == [(["k"], []), ([], ["k"])]
+
+
 def test_a_failed_result_says_so() -> None:
     told = to_flight_messages([call(tool_call_id="a"), result("boom", is_error=True)])
     assert told[1].results[0].error

@@ -394,6 +394,62 @@ def test_what_is_in_memory_is_not_told_as_an_event_too() -> None:
     assert len(messages) == 3
 
 
+def test_thoughts_of_another_agent_in_memory_are_never_the_models() -> None:
+    def think(who: str) -> Task:
+        return Task(action="node.thinking", parameters={"content": f"I am {who}"}, source_agent=who)
+
+    call = Task(action="node.tool_call", parameters={"tool_name": "rm"}, source_agent="other")
+    elsewhere = Task(
+        action="node.message",
+        parameters={"content": "not for you"},
+        source_agent="x",
+        target_agent="y",
+    )
+    memory = remember(think("me"), think("other"), call, elsewhere)
+    later = datetime.now(UTC) + timedelta(seconds=1)
+    current = execute("Now", target_agent="me", created_at=later)
+    messages = run(manager(memory).build_context(current))
+    assert [(each["role"], each["content"].splitlines()[-1]) for each in messages[1:]] == [
+        ("assistant", "I am me"),
+        ("user", "> I am other"),
+        ("user", "> [Calling rm(...)]"),
+        ("user", "Now"),
+    ]
+
+
+def test_a_task_that_is_built_again_sees_only_what_came_before_it() -> None:
+    turns = [execute(f"turn {n}") for n in range(4)]
+    messages = run(manager(remember(*turns)).build_context(turns[1]))
+    assert [each["content"] for each in messages[1:]] == ["turn 0", "turn 1"]
+
+
+def test_purged_words_do_not_come_back_from_what_a_source_remembers() -> None:
+    secret = execute("SECRET plan", session_id="s", metadata={"importance": 1.0})
+    memory = remember(secret, *(execute(f"work {n}", session_id="s") for n in range(8)))
+    source = MemoryContextSource(memory=memory, l1_limit=3)
+    made, current = manager(sources=[source]), execute("Now", session_id="s")
+    assert "SECRET" in str(run(made.build_context(current)))
+    session = memory.find_session("s")
+    assert session is not None
+    session.purge()
+    for n in range(20):
+        memory.add_task(execute(f"more {n}", session_id="s"))
+    assert "SECRET" not in str(run(made.build_context(current)))
+    assert "SECRET" not in str(run(made.build_context(current)))
+
+
+def test_a_source_that_fails_costs_a_note_and_never_the_request() -> None:
+    class Broken:
+        async def collect(self, task: Task) -> SourceFindings:
+            raise OSError("bus down")
+
+    context = run(
+        manager(sources=[Broken(), Fixed(recent=[execute("old")])]).prepare(execute("Now"))
+    )
+    assert [message.text for message in context.conversation.messages] == ["old", "Now"]
+    assert "Broken failed: OSError: bus down" in context.report.notes
+
+
 # ── it fits ──────────────────────────────────────────────────────────────────
 
 

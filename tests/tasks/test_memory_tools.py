@@ -152,6 +152,20 @@ def test_what_a_person_excluded_or_pruned_is_in_no_layer(memory: LoomMemory) -> 
     assert memory.search_tasks("Refactor") == []
 
 
+def test_a_task_is_found_where_other_sessions_talk_a_lot(memory: LoomMemory) -> None:
+    session = memory.loom.new("talk")
+    session.append(*(f"zebra zebra {n}" for n in range(60)))
+    memory.add_task(execute("Feed the zebra"))
+    assert [task.content for task in memory.search_tasks("zebra")] == ["Feed the zebra"]
+
+
+def test_a_tool_gives_no_more_than_a_model_can_read(memory: LoomMemory) -> None:
+    memory.add_task(execute("x" * 1_000_000, session_id="big", result=["y"] * 5000))
+    found = run(MemoryTools(memory), "query_l1_memory", {"session_id": "big"})
+    assert len(json.dumps(found)) < 10_000
+    assert "996,000 more characters" in found[0]["parameters"]["content"]
+
+
 # ── the tools ────────────────────────────────────────────────────────────────
 
 

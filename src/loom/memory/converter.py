@@ -33,6 +33,8 @@ MAX_ARGUMENT_CHARS = 80  # of one argument of a call that is told in a line
 MAX_ARGUMENTS_CHARS = 240  # of all of them
 MAX_FENCED_CHARS = 4000  # of what another agent says, in one message
 UNKNOWN_TOOL = "tool"  # the name of a tool whose result comes without its call
+# What an agent does itself: of another agent, it is never told as the model's own.
+_DEEDS = frozenset({THINKING, PLANNING, TOOL_CALL, TOOL_RESULT})
 _DELEGATIONS = {
     "node.delegation_request": "Delegation request",
     "node.delegation_response": "Delegation response",
@@ -65,17 +67,47 @@ def to_message(task: Task) -> Message | None:
     return None
 
 
-def to_messages(tasks: Iterable[Task], *, keep_results: bool = False) -> list[Message]:
+def to_messages(
+    tasks: Iterable[Task], *, keep_results: bool = False, reader: str = ""
+) -> list[Message]:
     """What finished tasks say, in their order. A task that was executed is followed by what came of
     it.
+
+    With a `reader`, what another agent thought or called is fenced, and direct messages for others
+    are left out.
     """
-    listed = list(tasks)
+    listed = [task for task in tasks if not _is_for_another(task, reader)]
+    if reader:
+        return _for_reader(listed, keep_results, reader)
     if keep_results:
         return _with_results(listed)
     made: list[Message] = []
     for task in listed:
         made += _finished_messages(task)
     return made
+
+
+def _is_for_another(task: Task, reader: str) -> bool:
+    targets = (task.target_agent, task.target_node_id)
+    return bool(reader) and task.action == DIRECT_MESSAGE and reader not in targets
+
+
+def _for_reader(tasks: Sequence[Task], keep_results: bool, reader: str) -> list[Message]:
+    """The messages of runs of the reader's own tasks, with what others did fenced in between."""
+    made: list[Message] = []
+    own: list[Task] = []
+    for task in tasks:
+        is_foreign = task.source_agent not in ("", reader) and task.action in _DEEDS
+        if not is_foreign:
+            own.append(task)
+            continue
+        made += to_messages(own, keep_results=keep_results)
+        own = []
+        words = describe_call(task) if task.action == TOOL_CALL else task.content
+        if task.action != TOOL_RESULT and words.strip():
+            label = task.action.removeprefix("node.").replace("_", " ").capitalize()
+            made.append(Message("user", (Text(fence(label, task, words)),)))
+    return made + to_messages(own, keep_results=keep_results)
 
 
 def to_current_message(task: Task) -> Message:
@@ -99,7 +131,7 @@ def to_flight_messages(tasks: Sequence[Task]) -> list[Message]:
     made: list[Message] = []
     open_calls: dict[str, ToolCall] = {}
     names = {task.task_id: call_id(task) for task in tasks if task.action == TOOL_CALL}
-    for task in tasks:
+    for task in _order_results(tasks):
         if task.action == TOOL_CALL and tool_name(task):
             call = ToolCall(call_id(task), tool_name(task), tool_arguments(task))
             open_calls[call.id] = call
@@ -111,6 +143,26 @@ def to_flight_messages(tasks: Sequence[Task]) -> list[Message]:
     return made
 
 
+def _order_results(tasks: Sequence[Task]) -> list[Task]:
+    """The same, with each result after the call that it names, whatever the clocks of their agents
+    say.
+    """
+    called = {call_id(task) for task in tasks if task.action == TOOL_CALL}
+    made: list[Task] = []
+    seen: set[str] = set()
+    early: dict[str, list[Task]] = {}
+    for task in tasks:
+        name = call_id(task)
+        if task.action == TOOL_RESULT and name in called - seen:
+            early.setdefault(name, []).append(task)
+            continue
+        made.append(task)
+        if task.action == TOOL_CALL:
+            seen.add(name)
+            made += early.pop(name, [])
+    return made
+
+
 def describe_call(task: Task) -> str:
     """The line that tells of a call: `[Calling read_file(path="data.txt")]`; `(...)` if it has no
     arguments.
@@ -119,9 +171,9 @@ def describe_call(task: Task) -> str:
     return f"[Calling {name}({_describe_arguments(tool_arguments(task))})]" if name else ""
 
 
-def fence(label: str, task: Task) -> str:
+def fence(label: str, task: Task, words: str = "") -> str:
     """What another agent says, as a quotation under a label. It is bounded, and says so."""
-    words = task.content
+    words = words or task.content
     if not words.strip():
         return ""
     more = len(words) - MAX_FENCED_CHARS

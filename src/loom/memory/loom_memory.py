@@ -7,7 +7,7 @@ search is across all sessions of the agent's scope.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 from weakref import finalize
 
@@ -30,7 +30,8 @@ from loom.runtime.threads import async_form
 L1_TASKS = 50  # tasks that the first layer shows if nobody says how many: those of a request
 L2_SCANNED_TASKS = 500  # of a session, the newest ones among which the important ones are found
 MAX_SUMMARY_CHARS = 200  # of the parameters, and of the result
-MAX_HITS_PER_TASK = 3  # hits are asked for, for each task: several may be of sessions without tasks
+HITS_PER_TASK = 3  # that are asked for first: some may be messages that are no tasks
+MAX_HITS = 2000  # among which tasks are looked for
 _T = TypeVar("_T")
 
 
@@ -110,17 +111,32 @@ class LoomMemory:
         return [*written, *(summarize_task(entry.task) for entry in entries)][:limit]
 
     @checks_arguments
+    def get_tasks(self, ids: Sequence[str], session_id: str | None = None) -> list[Task]:
+        """The tasks of these ids in a session, as they are now, in the order of the ids. Those that
+        are gone or hidden are left out.
+        """
+        found = [self.loom.task(name) for name in ids]
+        entries = [each for each in found if each is not None]
+        shown = leave_out_hidden(self.loom, entries)
+        return [each.task for each in shown if (each.task.session_id or "") == (session_id or "")]
+
+    @checks_arguments
     def search_tasks(self, query: str, limit: int = 5, session_id: str | None = None) -> list[Task]:
         """The tasks that say most of a query, the best first, each once. Without a label, all
         sessions in scope are searched.
         """
         check_number("limit", limit, 1)
         found: dict[str, Task] = {}
-        for hit in self._search(query, limit * MAX_HITS_PER_TASK, session_id):
-            entry = self.loom.task_at(hit.session, hit.node)
-            if entry is not None:
-                found.setdefault(entry.task.task_id, entry.task)
-        return list(found.values())[:limit]
+        seen, asked = 0, limit * HITS_PER_TASK
+        while True:  # what is no task may fill the first hits, so more are asked for
+            hits = self._search(query, asked, session_id)
+            for hit in hits[seen:]:
+                entry = self.loom.task_at(hit.session, hit.node)
+                if entry is not None:
+                    found.setdefault(entry.task.task_id, entry.task)
+            if len(found) >= limit or len(hits) < asked or asked >= MAX_HITS:
+                return list(found.values())[:limit]
+            seen, asked = len(hits), min(asked * 4, MAX_HITS)
 
     def close(self) -> None:
         """Close the store, if it is this object's own."""
@@ -166,6 +182,7 @@ class LoomMemory:
         return session.search(query, limit=limit, shown=True) if session else []
 
     aadd_task = async_form(add_task)
+    aget_tasks = async_form(get_tasks)
     aget_l1_tasks = async_form(get_l1_tasks)
     aget_l2_tasks = async_form(get_l2_tasks)
     aget_l3_summaries = async_form(get_l3_summaries)

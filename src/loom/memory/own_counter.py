@@ -43,7 +43,7 @@ class MessageCount:
         """What a list costs without any message. Not every counter takes one."""
         try:
             return self.count([])
-        except (LookupError, ArithmeticError, ValueError):
+        except (LookupError, ArithmeticError, ValueError, TypeError):
             return 0
 
 

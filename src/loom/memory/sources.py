@@ -73,7 +73,7 @@ class MemoryContextSource:
         self.memory = memory
         self.l1_limit = check_number("l1_limit", l1_limit, 1)
         self.l2_limit = check_number("l2_limit", l2_limit, 0)
-        self._important: OrderedDict[tuple[str, str | None], list[Task]] = OrderedDict()
+        self._important: OrderedDict[tuple[str, str | None], list[str]] = OrderedDict()
 
     async def collect(self, task: Task) -> SourceFindings:
         """What is remembered for a task."""
@@ -94,21 +94,25 @@ class MemoryContextSource:
         )
 
     async def _find_important(self, task: Task, shown: Sequence[Task]) -> list[Task]:
-        """The important tasks that are not shown otherwise, the most important first. They are
-        found once for a task: what happens in it is not among them.
+        """The important tasks that are not shown otherwise, the most important first. Which ones is
+        found once for a task; what they say is read each time, so nothing outlives a purge here.
         """
         if not self.l2_limit or not hasattr(self.memory, "get_l2_tasks"):
             return []
         ids = {task.task_id, *(each.task_id for each in shown)}
         key = (task.task_id, task.session_id)
-        found = self._important.get(key)
-        if found is None:
-            limit = self.l2_limit + len(ids)
-            found = await _ask(self.memory, "get_l2_tasks", limit, task.session_id)
-            self._important[key] = found
+        known = self._important.get(key)
+        if known is not None:
+            wanted = [name for name in known if name not in ids]
+            return await _ask(self.memory, "get_tasks", wanted, task.session_id)
+        limit = self.l2_limit + len(ids)
+        found = await _ask(self.memory, "get_l2_tasks", limit, task.session_id)
+        chosen = [each for each in found if each.task_id not in ids][: self.l2_limit]
+        if hasattr(self.memory, "get_tasks"):
+            self._important[key] = [each.task_id for each in chosen]
             while len(self._important) > MAX_REMEMBERED_TASKS:
                 self._important.popitem(last=False)
-        return [each for each in found if each.task_id not in ids][: self.l2_limit]
+        return chosen
 
 
 class EventBusContextSource:
@@ -188,6 +192,7 @@ def split_flight(task: Task, tasks: Sequence[Task]) -> tuple[list[Task], list[Ta
     """What happened in a task, and everything else but the task itself, both in their order.
 
     What names the task as its parent happened in it. So did what names no parent and came after it.
+    Other tasks that came after it are left out: they are not its past.
     """
     at = next((n for n, each in enumerate(tasks) if each.task_id == task.task_id), None)
     flight: list[Task] = []
@@ -199,7 +204,7 @@ def split_flight(task: Task, tasks: Sequence[Task]) -> tuple[list[Task], list[Ta
         belongs = each.parent == task.task_id or (is_later and not each.parent)
         if each.action in FLIGHT_ACTIONS and (belongs or each.parent in _ids(flight)):
             flight.append(each)
-        else:
+        elif at is None or n < at:
             rest.append(each)
     return flight, rest
 

@@ -66,6 +66,8 @@ MAX_REMEMBERED_TASKS = 64  # whose last request, and whose knowledge, a manager 
 MAX_ATTEMPTS = 12  # to fit by a counter of which nothing is known
 SMALLER = 0.98  # of what a counter allows, where the last attempt was too large
 MAX_EVENT_CHARS = 1000  # of one event
+SOURCE_SECONDS = 5.0  # that a source has
+MAX_NOTE_CHARS = 200
 NO_ROOM = "there is no room for what is remembered: the request has the task alone"
 # Zones of a window that a task does not have: they would take room from those that it has.
 EMPTY_ZONES = {"decision_context": 0, "repo_map": 0, "tool_definitions": 0}
@@ -161,7 +163,7 @@ class TaskContextManager:
         Raises `CannotFit` if the system prompt and the task are larger than `max_tokens`.
         """
         task = Task.of(task)
-        parts = [await source.collect(task) for source in self.sources]
+        parts = [await _collect(source, task) for source in self.sources]
         collected = merge_collected(parts)
         findings = await self._ask_knowledge(task)
         asked = _TaskMaterial(task, collected, findings, tuple(tools))
@@ -227,9 +229,12 @@ class TaskContextManager:
     def _draft(self, asked: _TaskMaterial) -> _Draft:
         """What tasks say, as messages and as sections."""
         collected, keeps = asked.collected, self.policy.task_results == "keep"
+        reader = self._find_reader(asked.task)
         return _Draft(
-            important=tuple((task, tuple(to_messages([task]))) for task in collected.important),
-            recent=tuple(to_messages(collected.recent, keep_results=keeps)),
+            important=tuple(
+                (task, tuple(to_messages([task], reader=reader))) for task in collected.important
+            ),
+            recent=tuple(to_messages(collected.recent, keep_results=keeps, reader=reader)),
             current=to_current_message(asked.task),
             flight=tuple(to_flight_messages(collected.flight)),
             sections={
@@ -238,6 +243,16 @@ class TaskContextManager:
                 "messages": tuple(_message_section(each) for each in collected.messages),
             },
         )
+
+    def _find_reader(self, task: Task) -> str:
+        """The agent that the request is for, as its sources or the task name it; "" if nobody
+        does.
+        """
+        for source in self.sources:
+            if isinstance(source, EventBusContextSource):
+                return source.find_reader(task)
+        named = task.parameters.get("node_id")
+        return task.target_agent or (named if isinstance(named, str) else "")
 
     def _weave(
         self, asked: _TaskMaterial, draft: _Draft, window: int, last: _BuiltRequest | None
@@ -292,6 +307,22 @@ class TaskContextManager:
             zones[zone] = whole if may >= needed else int(whole * may / needed)
         used = needs.l1 + shares.messages + shares.knowledge + shares.events
         return zones, room - used
+
+
+async def _collect(source: ContextSource, task: Task) -> SourceFindings:
+    """What a source finds within its time. One that fails or hangs costs a note, never the
+    request.
+    """
+    name = type(source).__name__
+    try:
+        return await asyncio.wait_for(source.collect(task), SOURCE_SECONDS)
+    except TimeoutError:
+        return SourceFindings(notes=(f"{name} did not answer within {SOURCE_SECONDS:g} s",))
+    except (ChoiceError, NotImplementedError):  # a mistake of the caller
+        raise
+    except Exception as error:
+        said = shorten_line(f"{type(error).__name__}: {error}", MAX_NOTE_CHARS)
+        return SourceFindings(notes=(f"{name} failed: {said}",))
 
 
 def list_messages(context: Context) -> list[dict[str, Any]]:

@@ -33,6 +33,8 @@ L1_LIMIT, L2_LIMIT, L3_LIMIT, L4_LIMIT = 10, 10, 20, 5  # if a call does not say
 STATEMENT_CHARS, RESULT_CHARS = 50, 100  # of what L2 and L4 tell of a task
 SUMMARY_CHARS = 50  # of a result, in L3
 MAX_TAGS = 3
+MAX_VALUE_CHARS = 4000  # of one text of a task that L1 shows
+MAX_VALUES = 100  # of one list
 # Tools that only read: in a session that nobody wrote to, they find nothing.
 READING = ("recall", "search_context")
 
@@ -135,7 +137,8 @@ class MemoryTools:
         return self.session_id if given is None else given
 
     def _list_newest(self, limit: int | None, label: str | None) -> Items:
-        return [task.to_dict() for task in self.memory.get_l1_tasks(limit or L1_LIMIT, label)]
+        tasks = self.memory.get_l1_tasks(limit or L1_LIMIT, label)
+        return [_cut_texts(task.to_dict()) for task in tasks]
 
     def _list_important(self, limit: int | None, label: str | None) -> Items:
         return [
@@ -209,6 +212,18 @@ def _make_call(name: object, arguments: object) -> ToolCall:
     if not isinstance(arguments, str):
         raise ChoiceError(f"{name}: arguments must be a JSON object, found {describe(arguments)}")
     return ToolCall("memory", name, arguments)
+
+
+def _cut_texts(value: Any) -> Any:
+    """A value of JSON whose texts are cut: a model gets no more than it can read."""
+    if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
+        return f"{value[:MAX_VALUE_CHARS]}… [{len(value) - MAX_VALUE_CHARS:,} more characters]"
+    if isinstance(value, dict):
+        return {name: _cut_texts(each) for name, each in value.items()}
+    if isinstance(value, list):
+        more = [f"[{len(value) - MAX_VALUES:,} more]"] if len(value) > MAX_VALUES else []
+        return [*map(_cut_texts, value[:MAX_VALUES]), *more]
+    return value
 
 
 def _state(task: Task) -> dict[str, Any]:
