@@ -44,7 +44,8 @@ def test_messages_are_sent_read_and_acknowledged() -> None:
     found = run_json("message", "inbox", "--agent", "b", "--session", "other")
     assert [each["task_id"] for each in found] == ["m1"]
     assert "1 message acknowledged" in run("message", "inbox", "b", "--acknowledge", "m1").output
-    run("message", "inbox", "b", "--acknowledge", "m1", status=1)
+    again = run("message", "inbox", "b", "--acknowledge", "m1", status=1)
+    assert "m1 is not an open message" in again.output
     [left] = run_json("message", "inbox", "b", "--acknowledge-shown")
     assert left["session_id"] == "s"
     assert "no messages for b" in run("message", "inbox", "b").output
@@ -100,6 +101,7 @@ def test_what_comes_later_is_followed(here: Path) -> None:
     [
         (["message", "send", "b", "text"], "sender"),
         (["message", "send", "b", " ", "--from", "a"], "blank"),
+        (["message", "send", "b", "x", "--from", "a", "--priority", "nan"], "--priority"),
         (["message", "inbox"], "whose messages"),
         (["events", "publish"], "--action"),
         (["events", "publish", "x"], "standard input"),

@@ -284,6 +284,40 @@ def test_verbs_are_awaited_and_coroutines_handle(bus: EventBus) -> None:
     assert asyncio.run(run()) == ["m"]
 
 
+def test_a_handler_that_failed_is_asked_again_before_a_message_is_left(bus: EventBus) -> None:
+    tries: list[str] = []
+
+    def fails_at_first(task: Task) -> None:
+        tries.append(task.task_id)
+        if len(tries) == 1:
+            raise SystemExit(3)  # which would end the thread
+
+    with (  # noqa: PT031
+        pytest.warns(RuntimeWarning, match="SystemExit"),
+        bus.subscribe(fails_at_first, since="unread", acknowledge=True),
+    ):
+        bus.publish_all([message("m0"), message("m1")])
+        wait_until(lambda: not bus.inbox("b"))
+    assert tries == ["m0", "m0", "m1"]
+
+
+def test_a_handler_that_hangs_keeps_nobody_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.runtime.subscription.CLOSE_SECONDS", 0.1)
+    gate, begun = threading.Event(), threading.Event()
+
+    def hang(task: Task) -> None:
+        begun.set()
+        gate.wait(30)
+
+    bus = EventBus()
+    subscription = bus.subscribe(hang)
+    bus.publish(message("m"))
+    assert begun.wait(20)
+    with pytest.warns(RuntimeWarning, match="still runs"):
+        subscription.close()
+    gate.set()
+
+
 def test_a_subscription_ends_at_once_whenever_it_is_closed(bus: EventBus) -> None:
     began = time.monotonic()
     for pause in (0, 0, 0.001, 0.002, 0.005, 0.02):

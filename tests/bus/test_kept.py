@@ -117,6 +117,19 @@ def test_a_purge_takes_the_events_of_a_session_along(address: str) -> None:
         assert list(examine(loom.store)) == []
 
 
+def test_a_session_is_exported_with_the_events_of_its_label() -> None:
+    with Loom.open(":memory:") as loom, Loom.open(":memory:") as other:
+        entry = loom.add_task({"action": "execute", "task_id": "t", "session_id": "s"})
+        loom.bus.publish_all(
+            [message("mine", session_id="s"), message("any"), message("c", to="c")]
+        )
+        lines = list(loom.session(entry.session).export())
+        loom.session(entry.session).purge()
+        other.import_lines(lines)
+        assert names(other.bus.recent(every_session=True)) == ["mine"]
+        assert names(loom.bus.recent(every_session=True)) == ["c", "any"]
+
+
 def test_a_label_that_another_agent_has_keeps_its_events(address: str) -> None:
     with Loom.open(address, agent="a") as first, Loom.open(address, agent="b") as second:
         entry = first.add_task({"action": "execute", "task_id": "t", "session_id": "s"})

@@ -101,6 +101,60 @@ def test_the_newest_outcome_wins_however_it_comes(loom: Loom) -> None:
         loom.update_task("t", status="done")  # type: ignore[arg-type]
 
 
+def test_a_task_that_is_made_and_delivered_again_undoes_nothing(loom: Loom) -> None:
+    def deliver(**fields: Any) -> Task:
+        return loom.add_task(task("Do it.", task_id="t", **fields)).task
+
+    deliver(created_at=AT)
+    loom.update_task("t", status="completed", result="found")
+    for fields in ({}, {"status": "running"}, {"created_at": AT + timedelta(days=9999)}):
+        again = deliver(**fields)
+        assert (again.status, again.result) == ("completed", "found")
+    late = datetime.now(UTC) + timedelta(days=1)
+    done = deliver(status="completed", result="better", updated_at=late)
+    assert done.result == "better"
+    assert deliver(status="failed", error="no", updated_at=late).status == "completed"
+    with pytest.raises(ChoiceError, match="other words"):
+        loom.add_task(task("Do something else.", task_id="t"))
+    assert contents(loom) == ["Do it."]
+
+
+def test_the_status_says_what_holds_of_an_outcome(loom: Loom) -> None:
+    loom.add_task(task("Try.", task_id="t"))
+    loom.update_task("t", status="failed", error="timeout")
+    done = loom.update_task("t", status="completed", result=42).task
+    assert (done.status, done.result, done.error) == ("completed", 42, None)
+    again = loom.update_task("t", status="running").task
+    assert (again.status, again.result, again.error) == ("running", None, None)
+    with pytest.raises(ChoiceError, match="no error"):
+        loom.update_task("t", status="completed", error="still")
+    assert (
+        loom.add_task(
+            task(
+                "Try.",
+                task_id="t",
+                status="failed",
+                error="no",
+                updated_at=AT + timedelta(days=9999),
+            )
+        ).task.error
+        == "no"
+    )
+
+
+def test_an_id_in_two_sessions_is_updated_where_one_says(loom: Loom) -> None:
+    for label in ("one", "two"):
+        loom.add_task(task(f"in {label}", task_id="t", session_id=label))
+    with pytest.raises(ChoiceError, match="several sessions"):
+        loom.update_task("t", status="completed")
+    loom.update_task("t", session_id="one", status="completed")
+    for label, status in (("one", "completed"), ("two", "pending")):
+        found = loom.task("t", session_id=label)
+        assert found is not None
+        assert (found.task.status, found.task.session_id) == (status, label)
+    assert loom.task("t", session_id="") is None
+
+
 def test_a_label_is_matched_exactly_and_a_task_without_one_is_in_the_unnamed_session(
     loom: Loom,
 ) -> None:

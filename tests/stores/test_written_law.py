@@ -345,6 +345,7 @@ class Rig:
         return {
             "task": told(given, {"action": "node.thinking", "session_id": "s"}, {"parameters": {}}),
             "task_id": told("t", "unknown"),
+            "session_id": told(None, "", "s"),
             "status": told(None, "running", "failed"),
             "result": told(None, {"found": ["\ud800", 1]}),
             "error": told(None, "it broke"),

@@ -13,6 +13,7 @@ from loom.conversation.canonical import from_json, is_sendable
 # What became of an event. Only a direct message that nobody acknowledged is open.
 OPEN, NOTICE, ACKNOWLEDGED, EXPIRED = 0, 1, 2, 3
 MAX_HISTORY_EVENTS = 1000  # that a home keeps, besides open ones
+FOUND_BY = ("id", "target", "target_node", "node", "parent")  # columns that are looked for
 MAX_COLUMN_CHARS = 400  # of a name that is looked for
 MAX_REMEMBERED_IDS = 100_000  # by which an event that comes again is known
 
@@ -56,6 +57,19 @@ class EventFilter(Struct, frozen=True, kw_only=True):
     actions: tuple[str, ...] = ()
     session: str | None = ""
     is_open: bool = False
+
+    def names(self) -> list[tuple[str, str]]:
+        """The columns to look at, each with what it must hold: what one of them holds is asked
+        for, unless `takes` says otherwise.
+        """
+        if self.task:
+            return [("id", self.task), ("parent", self.task)]
+        names = (
+            ("target", self.target),
+            ("target_node", self.target_node),
+            ("node", self.node),
+        )
+        return [(column, name) for column, name in names if name]
 
     def takes(self, event: EventRow) -> bool:
         """Whether an event that has not expired is asked for."""

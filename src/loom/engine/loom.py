@@ -342,15 +342,20 @@ class Loom(Workspace):
     def add_task(self, task: Task | Mapping[str, Any]) -> TaskEntry:
         """Add a task to the session of its label, which is made when the label is first named.
 
-        A task whose id is there already is found, and not written again. Its status, result and
-        error are written if they are newer. The session belongs to the agent of this `Loom`.
+        A task whose id is there already is found, and not written again; with other words it is
+        refused. Its status, result and error are written if they are newer: an end is only
+        replaced by a later end. The session belongs to the agent of this `Loom`.
         """
         return add_task(self, Task.of(task))
 
     @checks_arguments
-    def task(self, task_id: str) -> TaskEntry | None:
-        """Find a task by its id; None if there is none in scope."""
-        return find_task(self, task_id)
+    def task(self, task_id: str, *, session_id: str | None = None) -> TaskEntry | None:
+        """Find a task by its id; None if there is none in scope.
+
+        An id is known in each session by itself. If several sessions have it, `session_id` is the
+        label of the one that is meant; else the newest is found.
+        """
+        return find_task(self, task_id, session_id)
 
     @checks_arguments
     def tasks(
@@ -373,12 +378,17 @@ class Loom(Workspace):
         self,
         task_id: str,
         *,
+        session_id: str | None = None,
         status: TaskStatus | None = None,
         result: Any = None,
         error: str | None = None,
     ) -> TaskEntry:
-        """Set status, result or error of a task. What is None stays as it was."""
-        return update_task(self, task_id, status, result, error)
+        """Set status, result or error of a task. What is None stays as it was.
+
+        A task that completed has no error. One that is pending or running again has neither error
+        nor result. If several sessions have a task of this id, `session_id` names the one.
+        """
+        return update_task(self, task_id, session_id, status, result, error)
 
     @property
     def memory(self) -> ProjectMemory:

@@ -13,7 +13,14 @@ from loom.budget.counting import gate_counter
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, shorten
 from loom.runtime.checks import check_label, from_milliseconds, to_milliseconds
-from loom.runtime.messages import newer_outcome, read_task, to_message, write_outcome, write_task
+from loom.runtime.messages import (
+    change_outcome,
+    newer_outcome,
+    read_task,
+    to_message,
+    write_outcome,
+    write_task,
+)
 from loom.runtime.task import Task, TaskStatus
 from loom.stores import NewTask, Overlay, StoredTask, damage_error
 
@@ -54,11 +61,17 @@ def add_task(workspace: Workspace, task: Task) -> TaskEntry:
     return _settle(workspace, stored, task)
 
 
-def find_task(workspace: Workspace, task_id: str) -> TaskEntry | None:
-    """The task of this id in scope; the newest, if several sessions have one."""
-    name = check_label("task_id", task_id)
-    stored = workspace.store.tasks.get(workspace.scope, name)
+def find_task(
+    workspace: Workspace, task_id: str, session_id: str | None = None
+) -> TaskEntry | None:
+    """The task of this id in scope, or in a session; the newest, if several sessions have one."""
+    stored = workspace.store.tasks.get(workspace.scope, *_check_names(task_id, session_id))
     return None if stored is None else _to_entry(stored)
+
+
+def _check_names(task_id: str, session_id: str | None) -> tuple[str, str | None]:
+    label = None if session_id is None else check_label("session_id", session_id)
+    return check_label("task_id", task_id), label
 
 
 def list_tasks(
@@ -96,20 +109,31 @@ def find_task_at(workspace: Workspace, session: str, node: str) -> TaskEntry | N
 
 
 def update_task(
-    workspace: Workspace, task_id: str, status: TaskStatus | None, result: Any, error: str | None
+    workspace: Workspace,
+    task_id: str,
+    session_id: str | None,
+    status: TaskStatus | None,
+    result: Any,
+    error: str | None,
 ) -> TaskEntry:
     """Write what became of a task; what is None stays as it was."""
-    stored = workspace.store.tasks.get(workspace.scope, check_label("task_id", task_id))
-    if stored is None:
+    name, label = _check_names(task_id, session_id)
+    found = workspace.store.tasks.get_all(workspace.scope, name, label)
+    if not found:
         raise ChoiceError(
             f"there is no task {shorten(task_id)!r} in project {workspace.scope.project!r}"
         )
+    if len(found) > 1:
+        where = ", ".join(f"{each.label!r} of agent {each.agent!r}" for each in found[:4])
+        raise ChoiceError(
+            f"task {shorten(task_id)!r} is in several sessions ({where}); give session_id, or "
+            "open the store with agent"
+        )
+    stored = found[0]
     while True:
         known = _to_entry(stored).task
         now = max(from_milliseconds(workspace.now()), known.updated_at)
-        changes = {"status": status, "result": result, "error": error}
-        given = {name: value for name, value in changes.items() if value is not None}
-        changed = known.replace(**given, updated_at=now)
+        changed = change_outcome(known, status, result, error, now)
         if _put(workspace, stored, write_outcome(changed)):
             return _to_entry(_again(workspace, stored))
         stored = _again(workspace, stored)
@@ -117,6 +141,15 @@ def update_task(
 
 def _settle(workspace: Workspace, stored: StoredTask, task: Task) -> TaskEntry:
     """Write what a task that was there already says of its outcome, unless that is older."""
+    known = _to_entry(stored).task
+    if (known.action, known.parameters.get("content")) != (
+        task.action,
+        task.parameters.get("content"),
+    ):
+        raise ChoiceError(
+            f"there is a task {shorten(task.task_id)!r} with other words already; give this one "
+            "another id"
+        )
     while outcome := newer_outcome(_to_entry(stored).task, task):
         is_written = _put(workspace, stored, outcome)
         stored = _again(workspace, stored)

@@ -1,7 +1,7 @@
 """Where events are: the small protocol of a home, and the home of one process."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Protocol
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from loom.conversation.events import (
     ACKNOWLEDGED,
     EXPIRED,
+    FOUND_BY,
     MAX_HISTORY_EVENTS,
     MAX_REMEMBERED_IDS,
     OPEN,
@@ -68,6 +69,7 @@ class MemoryHome:
         self._history = history
         self._events: dict[int, EventRow] = {}
         self._ids: dict[str, int] = {}
+        self._by_name: dict[tuple[str, str], dict[int, None]] = {}  # places, by column and name
         self._expiring: list[tuple[int, int]] = []  # a heap: when, and which
         self._last = 0
         self._changed = threading.Condition()
@@ -85,8 +87,7 @@ class MemoryHome:
 
     def find(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
         with self._changed:
-            found = list(self._select(wanted, now))
-        return found[::-1][:limit]
+            return list(islice(self._select(wanted, now, backward=True), limit))
 
     def find_urgent(self, wanted: EventFilter, now: int, limit: int) -> list[EventRow]:
         with self._changed:
@@ -97,8 +98,7 @@ class MemoryHome:
         self, seq: int, wanted: EventFilter, now: int, limit: int
     ) -> tuple[list[EventRow], int]:
         with self._changed:
-            later = (event for event in self._select(wanted, now) if event.seq > seq)
-            found = list(islice(later, limit))
+            found = list(islice(self._select(wanted, now, after=seq), limit))
             if len(found) < limit:
                 return found, self._last
             return found, found[-1].seq
@@ -134,14 +134,32 @@ class MemoryHome:
         self._events[self._last] = replace(event, seq=self._last, state=state)
         if state == OPEN and event.expires is not None:
             heappush(self._expiring, (event.expires, self._last))
+        for key in _names_of(event):
+            self._by_name.setdefault(key, {})[self._last] = None
         old = self._events.get(self._last - self._history)
         if old is not None and old.state != OPEN:
-            del self._events[old.seq]
+            self._remove(old)
 
-    def _select(self, wanted: EventFilter, now: int) -> Iterator[EventRow]:
+    def _remove(self, event: EventRow) -> None:
+        del self._events[event.seq]
+        for key in _names_of(event):
+            places = self._by_name[key]
+            del places[event.seq]
+            if not places:
+                del self._by_name[key]
+
+    def _select(
+        self, wanted: EventFilter, now: int, after: int = 0, backward: bool = False
+    ) -> Iterator[EventRow]:
         self._expire(now)
-        for event in self._events.values():
-            if event.state != EXPIRED and wanted.takes(event):
+        places: Iterable[int] = reversed(self._events) if backward else self._events
+        names = wanted.names()
+        if names:
+            held = (self._by_name.get(name, {}) for name in names)
+            places = sorted(set().union(*held), reverse=backward)
+        for place in places:
+            event = self._events[place]
+            if place > after and event.state != EXPIRED and wanted.takes(event):
                 yield event
 
     def _expire(self, now: int) -> None:
@@ -157,7 +175,7 @@ class MemoryHome:
     def _settle(self, seq: int, state: int) -> None:
         """What is settled is history, which is bounded."""
         if seq <= self._last - self._history:
-            del self._events[seq]
+            self._remove(self._events[seq])
         else:
             self._events[seq] = replace(self._events[seq], state=state)
 
@@ -169,3 +187,8 @@ class MemoryHome:
         self._ids = {
             name: seq for name, seq in self._ids.items() if seq > oldest or seq in self._events
         }
+
+
+def _names_of(event: EventRow) -> list[tuple[str, str]]:
+    """The columns by which an event is found."""
+    return [(name, value) for name in FOUND_BY if (value := getattr(event, name))]

@@ -4,16 +4,19 @@ The words of a task are in the node, where a search finds them; the rest of it i
 the node says already is not said again there.
 """
 
+from datetime import datetime
 from typing import Any
 
 from loom.conversation.canonical import from_json, to_json, to_sorted_json
 from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
-from loom.runtime.task import DIRECT_MESSAGE, Task
+from loom.errors import ChoiceError
+from loom.runtime.task import DIRECT_MESSAGE, Task, TaskStatus
 
 TOOL_CALL, TOOL_RESULT = "node.tool_call", "node.tool_result"
 # Who says what; everything else is said by the agent.
 _USER_ACTIONS = frozenset({"execute", DIRECT_MESSAGE})
 _OUTCOME = ("status", "result", "error", "updated_at")
+_OPEN_STATUSES = ("pending", "running")
 _IN_NODE = "content_in_node"
 
 
@@ -82,23 +85,49 @@ def read_task(message: Message, data: str, outcome: str) -> Task:
 
 
 def newer_outcome(known: Task, given: Task) -> str:
-    """The JSON of what became of a task, if `given` says something newer than is known; else "".
+    """The JSON of what became of a task, if a delivery says something newer than is known; else "".
 
-    An end is not undone by an older or equally old task that has not ended.
+    Who delivers a task again may have made it anew, with a new time. So an end is only replaced by
+    a later end, and a delivery that says nothing of an outcome changes nothing.
     """
     same = all(getattr(known, name) == getattr(given, name) for name in _OUTCOME[:3])
-    if same or given.updated_at < known.updated_at:
+    says_nothing = given.status == "pending" and given.result is None and given.error is None
+    if same or says_nothing or given.updated_at < known.updated_at:
         return ""
-    open_statuses = ("pending", "running")
-    has_ended = known.status not in open_statuses
-    if given.updated_at == known.updated_at and has_ended and given.status in open_statuses:
-        return ""
+    if known.status not in _OPEN_STATUSES:
+        is_later_end = given.updated_at > known.updated_at and given.status not in _OPEN_STATUSES
+        if not is_later_end:
+            return ""
     return write_outcome(given)
+
+
+def change_outcome(
+    known: Task, status: TaskStatus | None, result: Any, error: str | None, at: datetime
+) -> Task:
+    """A task with another outcome; what is None stays as it was, unless the status says otherwise:
+    a task that completed has no error, and one that begins again has neither error nor result.
+    """
+    changes: dict[str, Any] = {"updated_at": at}
+    if status is not None:
+        changes["status"] = status
+        if status == "completed" or status in _OPEN_STATUSES:
+            changes["error"] = None
+        if status in _OPEN_STATUSES:
+            changes["result"] = None
+    for name, value in (("result", result), ("error", error)):
+        if value is not None:
+            changes[name] = value
+    changed = known.replace(**changes)
+    if changed.status == "completed" and changed.error:
+        raise ChoiceError("a task that completed has no error; give another status, or no error")
+    return changed
 
 
 def write_outcome(task: Task) -> str:
     """The JSON of what became of a task."""
     data = task.to_dict()
+    if task.status == "completed":
+        data.pop("error", None)
     return to_json({name: data[name] for name in _OUTCOME if name in data})
 
 

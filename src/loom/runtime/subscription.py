@@ -17,6 +17,8 @@ from loom.runtime.home import EventHome
 from loom.runtime.task import Task
 
 Handler = Callable[[Task], Awaitable[None] | None]
+CLOSE_SECONDS = 2.0  # that a handler has to end, before nobody waits for it
+RETRY_PAUSES_SECONDS = (0.05, 0.5)  # before a handler that failed is called again
 _PAGE_EVENTS = 100
 _WAIT_SECONDS = 30.0  # for something to come, before the home is asked again
 _RETRY_SECONDS = 1.0  # after a store could not be reached
@@ -56,12 +58,14 @@ class Subscription:
         return self._is_closed.is_set()
 
     def close(self) -> None:
-        """Hand over nothing more. A handler that runs now comes to its end."""
+        """Hand over nothing more. A handler that runs now is waited for, at most two seconds."""
         self._is_closed.set()
         self._home.wake()
         is_own = threading.current_thread() is self._thread
         if not is_own and self._loop is None:  # a coroutine may need the loop that waits here
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)
+            if self._thread.is_alive():
+                _warn(f"a handler still runs {CLOSE_SECONDS:g} s after its subscription was closed")
 
     def _run(self) -> None:
         while not self.is_closed:
@@ -79,23 +83,31 @@ class Subscription:
         for event in found:
             if self.is_closed:
                 return
-            if not event.has_expired(self._now()):
-                self._hand_over(event)
+            self._hand_over(event)
             self._place = event.seq
         self._place = max(self._place, upto)
         if not found:
             self._home.wait(self._place, _WAIT_SECONDS, self._is_closed)
 
     def _hand_over(self, event: EventRow) -> None:
-        """Call the handler. One that raises harms nobody else: its event stays as it is."""
-        try:
-            self._call(Task.from_json(event.data))
-        except Exception as error:
-            if not self.is_closed:
+        """Call the handler. One that raises harms nobody else: its event stays as it is. Where
+        events are acknowledged, it is called again a few times.
+        """
+        pauses = iter(RETRY_PAUSES_SECONDS if self._is_acknowledging else ())
+        while not event.has_expired(self._now()):
+            try:
+                self._call(Task.from_json(event.data))
+            except BaseException as error:  # also one that wants to end the thread
+                if self.is_closed:
+                    return
                 _warn(f"a handler failed on event {event.id}: {error!r}")
+                pause = next(pauses, None)
+                if pause is None or self._is_closed.wait(pause):
+                    return
+                continue
+            if self._is_acknowledging:
+                self._home.acknowledge([event.id], self._now())
             return
-        if self._is_acknowledging:
-            self._home.acknowledge([event.id], self._now())
 
     def _call(self, task: Task) -> None:
         made: Any = self._handler(task)

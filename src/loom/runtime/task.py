@@ -160,7 +160,7 @@ def _checked_fields(task: Task) -> dict[str, Any]:
         if not made[name]:
             raise refuse(f"Task.{name}", "a text that is not empty", made[name])
     for name in ("source_agent", "target_agent"):
-        made[name] = check_label(f"Task.{name}", getattr(task, name))
+        made[name] = _check_name(f"Task.{name}", getattr(task, name))
     for name in ("session_id", "parent_task_id"):
         given = getattr(task, name)
         made[name] = None if given is None else check_label(f"Task.{name}", given) or None
@@ -171,6 +171,9 @@ def _checked_fields(task: Task) -> dict[str, Any]:
         made["updated_at"] = check_time("Task.updated_at", task.updated_at)
     for name in ("parameters", "metadata"):
         made[name] = _copy_object(f"Task.{name}", getattr(task, name))
+    for name in ("node_id", "target_node_id", "parent_task_id"):  # names, shown next to words
+        if isinstance(made["parameters"].get(name), str):
+            _check_name(f"Task.parameters.{name}", made["parameters"][name])
     made["result"] = copy_json("Task.result", task.result)
     if task.error is not None and not isinstance(task.error, str):
         raise refuse("Task.error", "a text", task.error)

@@ -80,7 +80,7 @@ class StoredEvents:
         with self._database.read() as reader:
             row = reader.first_row(_BUS, *self._where)
             bus, last = row or (0, 0)
-            for column, name in _columns_of(wanted):
+            for column, name in wanted.names():
                 rows = read_rows(
                     reader,
                     _URGENT.replace("[column]", column),
@@ -217,23 +217,11 @@ class StoredEvents:
         writer.all(_FORGET, bus, last - MAX_REMEMBERED_IDS)
 
 
-def _columns_of(wanted: EventFilter) -> list[tuple[str, str]]:
-    """The columns to look at, each with what it must hold: what one of them holds is asked for."""
-    if wanted.task:
-        return [("id", wanted.task), ("parent", wanted.task)]
-    columns = (
-        ("target", wanted.target),
-        ("target_node", wanted.target_node),
-        ("node", wanted.node),
-    )
-    return [(column, name) for column, name in columns if name]
-
-
 def _statements(wanted: EventFilter, is_forward: bool) -> list[tuple[str, str]]:
     """The statements that find what is asked for, each with what its column must hold."""
     order = "seq > $2 {0} ORDER BY seq" if is_forward else "seq < $2 {0} ORDER BY seq DESC"
     made = []
-    for column, name in _columns_of(wanted) or [("", "")]:
+    for column, name in wanted.names() or [("", "")]:
         by = f"AND {column} = $4 AND {column} <> ''" if column else "AND $4 = ''"
         made.append((f"{_SELECT} AND {order.format(by)} LIMIT {_PAGE_ROWS}", name))
     return made

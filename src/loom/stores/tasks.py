@@ -119,6 +119,12 @@ class Tasks:
         with self._database.read() as reader:
             return _find(reader, scope, name, label=label)
 
+    def get_all(self, scope: Scope, name: str, label: str | None = None) -> list[StoredTask]:
+        """The tasks of this id in all sessions, or in those of a label, the newest first."""
+        with self._database.read() as reader:
+            values = (*_scope_values(scope), name, 0, label or "", _every(label))
+            return _read(reader, read_rows(reader, _BY_ID, *values))
+
     def list_newest(
         self, scope: Scope, label: str | None, limit: int, before: int | None = None
     ) -> list[StoredTask]:

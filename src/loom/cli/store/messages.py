@@ -1,5 +1,6 @@
 """`loom message`: direct messages between the agents of a project."""
 
+from math import isfinite
 from typing import Any
 
 import click
@@ -56,6 +57,9 @@ def send(loom: Loom, to: str, text: str | None, as_json: bool, **fields: Any) ->
     source = fields["source"] or loom.scope.agent
     if not source:
         raise ChoiceError("a message names its sender; give --from NAME or --agent NAME")
+    for option in ("priority", "ttl"):
+        if fields[option] is not None and not isfinite(fields[option]):
+            raise ChoiceError(f"--{option} must be a number, found {fields[option]}")
     parameters = {
         "content": read_text(text, "send"),
         "priority": fields["priority"],
@@ -125,7 +129,10 @@ def inbox(
         say(to_json([task.to_dict() for task in found]))
     else:
         _print(found, reader, len(done), loom.now())
-    if len(done) < len(set(ids)):
+    left = [each for each in dict.fromkeys(ids) if each not in done]
+    for each in left:
+        say(f"{style('!', fg='yellow')} {clean(each)} is not an open message", err=True)
+    if left:
         raise SystemExit(1)
 
 

@@ -275,4 +275,14 @@ WHERE state = 0 AND expires IS NOT NULL",
             "CREATE INDEX event_ids_seq ON event_ids (bus, seq)",
         ),
     ),
+    Migration(
+        11,
+        "the most urgent events for an agent are found without looking at the others",
+        (
+            "CREATE INDEX events_urgent ON events (bus, target, priority, created, seq) \
+WHERE state IN (0, 1) AND target <> ''",
+            "CREATE INDEX events_urgent_node ON events (bus, target_node, priority, created, seq) \
+WHERE state IN (0, 1) AND target_node <> ''",
+        ),
+    ),
 )

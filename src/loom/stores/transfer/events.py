@@ -36,12 +36,14 @@ def has_events(reader: Reader, scope: Scope, everywhere: bool) -> bool:
 
 
 def export_events(
-    reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut
+    reader: Reader, scope: Scope, everywhere: bool, left_out: LeftOut, session: int = 0
 ) -> Iterator[EventLine]:
-    """The events of a scope, or of every tenant and project, in their order."""
+    """The events of a scope, or of every tenant and project, in their order; with the key of a
+    session, those that have its label.
+    """
     if scope.agent:
         return
-    for row in _rows(reader, scope, everywhere):
+    for row in _rows(reader, scope, everywhere, session):
         try:
             if is_garbled(row):
                 raise ValueError("a text is not UTF-8")
@@ -55,9 +57,9 @@ def export_events(
             yield line
 
 
-def _rows(reader: Reader, scope: Scope, everywhere: bool) -> Iterator[Row]:
+def _rows(reader: Reader, scope: Scope, everywhere: bool, session: int = 0) -> Iterator[Row]:
     where = ("", "") if everywhere else (scope.tenant, scope.project)
-    return read_paged(reader, _EVENTS, (0, 0), *where)
+    return read_paged(reader, _EVENTS, (0, 0), *where, session)
 
 
 def _line(event: EventRow, tenant: str, project: str) -> EventLine:
@@ -85,4 +87,6 @@ _EVENTS = f"""SELECT e.bus, e.seq, b.tenant, b.project, {
 } FROM events e JOIN buses b ON b.key = e.bus
     WHERE (e.bus, e.seq) > ($1, $2) AND e.state <> {EXPIRED}
     AND ($3 = '' OR b.tenant = $3) AND ($4 = '' OR b.project = $4)
+    AND (CAST($5 AS BIGINT) = 0 OR (e.session <> '' AND EXISTS (SELECT 1 FROM states x
+    WHERE x.session = $5 AND x.kind = 'label' AND x.name = e.session)))
     ORDER BY e.bus, e.seq LIMIT 200"""

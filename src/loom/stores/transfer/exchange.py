@@ -98,12 +98,14 @@ def export_session(
     left_out = LeftOut(missed)
     with store.database.read() as reader:
         [(tenant, project, name)] = read_rows(reader, _SCOPE, session)
-        notes = list[NoteLine]()
+        kept = list[DocumentLine | NoteLine | EventLine]()
         if not is_garbled((tenant, project, name)):
-            notes = list(export_notes(reader, Scope(tenant, project), False, left_out, name))
-        yield to_json(First(WHAT, VERSION if notes else OLDER_VERSION))
+            scope = Scope(tenant, project)
+            kept += export_notes(reader, scope, False, left_out, name)
+            kept += export_events(reader, scope, False, left_out, session)
+        yield to_json(First(WHAT, VERSION if kept else OLDER_VERSION))
         part = _SessionExport(store, reader, tree, left_out, session)
-        yield from _count_lines((), [part], False, notes)
+        yield from _count_lines((), [part], False, kept)
     left_out.check()
 
 
