@@ -341,3 +341,6 @@ def test_wrong_arguments_are_refused(bus: EventBus) -> None:
         bus.query_by_target("a\ud800")
     with pytest.raises(ChoiceError, match="task_id"):
         bus.acknowledge("\0")
+    for wrong in (message("m"), {"action": "a"}, 7):
+        with pytest.raises(ChoiceError, match="a list of tasks"):
+            bus.publish_all(wrong)  # type: ignore[arg-type]

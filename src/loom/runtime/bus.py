@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from loom.conversation.checked import check_number, checks_arguments
 from loom.conversation.events import MAX_HISTORY_EVENTS, NOTICE, OPEN, EventFilter, EventRow
-from loom.errors import ChoiceError, UnreadableWarning
+from loom.errors import ChoiceError, UnreadableWarning, describe
 from loom.runtime.checks import check_label, to_milliseconds
 from loom.runtime.home import EventHome, MemoryHome
 from loom.runtime.subscription import Handler, Subscription
@@ -70,6 +70,8 @@ class EventBus:
 
     def publish_all(self, tasks: Iterable[Task | Mapping[str, Any]]) -> int:
         """Publish tasks in their order, all or none. Returns how many are new."""
+        if isinstance(tasks, Task | Mapping | str | bytes) or not isinstance(tasks, Iterable):
+            raise ChoiceError(f"publish_all takes a list of tasks, found {describe(tasks)}")
         now = self._now()
         return self.home.append([to_event(Task.of(task), now) for task in tasks], now)
 
