@@ -38,7 +38,7 @@ WRONG = (None, 5, -1, 2.5, "zzz", "x" * 300, [], [5], {"a": object()}, object())
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "hi"}}]}
 USER = {"role": "user", "content": "hello"}
 # Not for callers, or nothing to be wrong with.
-INSIDE = {"take", "emit", "start", "run_off_loop", "close", "settle", "purge"}
+INSIDE = {"take", "emit", "start", "run_off_loop", "close", "settle", "purge", "open_handle"}
 NO_CALLS = {
     "Context",
     "Event",
@@ -77,6 +77,7 @@ class Rig:
             "call": ToolCall("c", "bash", "{}"),
             "first": own,
             "handle": "~aaaaaaaaaaaa",
+            "label": "a",
             "lines": [],
             "listener": lambda event: None,
             "message": Message("user", (Text("x"),)),
@@ -92,7 +93,10 @@ class Rig:
             "query": "hello",
             "response": ANSWER,
             "seqs": [self.node.seq],
+            "session": self.session.id,
             "target": self.other.id,
+            "task": {"action": "execute"},
+            "task_id": "task-1",
             "text": "words",
             "to": own,
             "tree": Tree(id="x", nodes=()) if verb == "import_tree" else self.tree.id,

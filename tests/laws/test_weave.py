@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from splintr import Tokenizer
@@ -340,6 +340,7 @@ def leaves_room(context: Context, text: str, lacking: int) -> bool:
     policy=st.sampled_from(POLICIES),
     model=st.sampled_from(["gpt-4o", "claude-sonnet-4-5"]),
 )
+@example(1, 3, [("memory", 6000), ("memory", 30)], 3000, "default", "gpt-4o")
 def test_no_section_is_cut_while_the_request_has_room_for_the_whole_of_it(
     turns: int, words: int, sections: list[tuple[str, int]], window: int, policy: str, model: str
 ) -> None:

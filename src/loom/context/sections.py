@@ -306,14 +306,13 @@ def place(
         + counter.count_settings(conversation.settings),
     }
     zones = _size_zones(sections, shelves, needs, given_up)
+    kept_free = _keep_free(sections, shelves, zones, given_up)
     texts: dict[str, list[str]] = {}
     used: dict[str, int] = {}
     items: list[Item] = []
     for n, section in enumerate(sections):
-        cap = max(
-            zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - Section.FRAME_TOKENS,
-            0,
-        )
+        free = zones.get(section.zone, OTHER_ZONE) - used.get(section.zone, 0) - kept_free[n]
+        cap = max(free - Section.FRAME_TOKENS, 0)
         item, text = _put(n, section, shelves, cap, n in given_up)
         items.append(item)
         if text:
@@ -349,6 +348,34 @@ def _size_zones(
         if partition_of(zone) in ("system", "working"):
             zones[zone] = max(size, zones.get(zone, 0))
     return zones
+
+
+def _keep_free(
+    sections: Sequence[Section],
+    shelves: Shelves,
+    zones: Mapping[str, int],
+    given_up: Collection[int],
+) -> list[int]:
+    """The tokens that each section leaves to those after it in its zone. One that is larger than
+    its part of the zone leaves room for all that are smaller: it is cut in any case.
+    """
+    sizes = [
+        0 if n in given_up else shelves.counter.count_text(section.text) + Section.FRAME_TOKENS
+        for n, section in enumerate(sections)
+    ]
+    counts: dict[str, int] = {}
+    for section in sections:
+        counts[section.zone] = counts.get(section.zone, 0) + 1
+    parts = {zone: zones.get(zone, OTHER_ZONE) // count for zone, count in counts.items()}
+    small_after = dict.fromkeys(parts, 0)
+    kept_free = [0] * len(sections)
+    for n in reversed(range(len(sections))):
+        zone = sections[n].zone
+        if sizes[n] > parts[zone]:
+            kept_free[n] = small_after[zone]
+        else:
+            small_after[zone] += sizes[n]
+    return kept_free
 
 
 def _put(
