@@ -14,7 +14,7 @@ from loom import CannotFit, ChoiceError, Context, Loom, Policy, Tool
 from loom.dialects import WIRES
 from loom.memory import LoomMemory
 from loom.memory.sources import SourceFindings
-from loom.memory.task_context import MemoryContextSource, TaskContextManager
+from loom.memory.task_context import MemoryContextSource, TaskContextManager, list_messages
 from loom.memory.tokenizer import TokenCounter
 from loom.providers.knowledge import TextKnowledgeBase
 from loom.runtime import Task
@@ -556,3 +556,122 @@ def test_a_memory_over_a_store_is_read_again(tmp_path: Any) -> None:
     with Loom.open(path) as loom:
         messages = run(manager(LoomMemory(loom)).build_context(execute("Now")))
     assert messages[1]["content"] == "kept"
+
+
+class IntegerOfALibrary:
+    """A whole number of another type, as arrays have them."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == other
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+@pytest.mark.parametrize("form", [float, IntegerOfALibrary])
+def test_a_counter_may_return_any_type_of_whole_number(form: Any) -> None:
+    class Counts(CharCounter):
+        def count_messages(self, messages: list[dict[str, Any]]) -> Any:
+            return form(super().count_messages(messages))
+
+    messages = run(manager(token_counter=Counts()).build_context(execute("Now")))
+    assert messages == run(manager(token_counter=CharCounter()).build_context(execute("Now")))
+
+
+@pytest.mark.parametrize("value", [0.5, float("nan"), float("inf"), True, -1, None])
+def test_what_is_no_whole_number_is_refused(value: object) -> None:
+    class Wrong:
+        def count_messages(self, messages: list[dict[str, Any]]) -> Any:
+            return value
+
+    with pytest.raises(ChoiceError, match="whole number of tokens"):
+        manager(token_counter=Wrong())
+
+
+def test_a_counter_that_raises_is_named() -> None:
+    class Broken:
+        def count_messages(self, messages: list[dict[str, Any]]) -> int:
+            raise RuntimeError("no tokenizer")
+
+    with pytest.raises(ChoiceError, match=r"Broken\.count_messages failed: RuntimeError: no tok"):
+        manager(token_counter=Broken())
+
+
+def test_a_counter_need_not_take_an_empty_list() -> None:
+    class Picky(CharCounter):
+        def count_messages(self, messages: list[dict[str, Any]]) -> int:
+            if not messages:
+                raise TypeError("object of type 'NoneType' has no len()")
+            return super().count_messages(messages)
+
+    assert run(manager(token_counter=Picky()).build_context(execute("Now")))[-1]["content"] == "Now"
+
+
+def test_max_tokens_is_no_limit_of_the_answer() -> None:
+    context = run(manager(max_tokens=200).prepare(execute("Now")))
+    assert context.anthropic()["max_tokens"] > 200
+    assert "max_completion_tokens" not in context.openai()
+
+
+@pytest.mark.parametrize("limit", range(60, 900, 70))
+@pytest.mark.parametrize("answer", ["answer {}", "done"])
+def test_l1_never_begins_with_an_answer_without_its_question(limit: int, answer: str) -> None:
+    memory = remember(
+        *(
+            execute(f"question {n} " + "lorem ipsum " * 20, result=answer.format(n))
+            for n in range(30)
+        )
+    )
+    context = run(manager(memory, max_tokens=limit).prepare(execute("Now")))
+    said = list_messages(context)[1:]
+    assert [each["role"] for each in said] == ["user", "assistant"] * (len(said) // 2) + ["user"]
+    if len(said) > 1:
+        [left_out] = [item for item in context.report.items if item.action == "dropped"]
+        first = 30 - len(said) // 2
+        assert f"question {first - 1} " in context.recall(left_out.handles[0])
+        assert said[0]["content"].startswith(f"question {first} ")
+
+
+def in_flight(pairs: int) -> tuple[LoomMemory, Task]:
+    current = execute("Do the job", task_id="now")
+    steps = []
+    for n in range(pairs):
+        about = {"tool_name": "read", "tool_call_id": f"c{n}"}
+        steps.append(Task(action="node.tool_call", parameters=about, parent_task_id="now"))
+        found = {**about, "content": "data " * 50}
+        steps.append(Task(action="node.tool_result", parameters=found, parent_task_id="now"))
+    return remember(current, *steps), current
+
+
+@pytest.mark.parametrize("limit", [20, 30, 60, 90, 120, 200])
+def test_steps_of_the_task_go_before_it_does_not_fit(limit: int) -> None:
+    memory, current = in_flight(20)
+    built = manager(memory, max_tokens=limit, system_prompt=None)
+    messages = run(built.build_context(current))
+    assert messages[0] == {"role": "user", "content": "Do the job"}
+    assert built.token_counter.count_messages(messages) <= limit
+    calls = [call["id"] for each in messages for call in each.get("tool_calls", ())]
+    assert calls == [each["tool_call_id"] for each in messages if each["role"] == "tool"]
+
+
+def test_what_does_not_fit_says_what_takes_how_much() -> None:
+    built = manager(max_tokens=10, token_counter=CharCounter())
+    with pytest.raises(CannotFit) as caught:
+        run(built.build_context(execute("Now")))
+    said = str(caught.value)
+    assert "max_tokens=10 is too small" in said
+    assert f"Tokens by CharCounter: the task 13, the system prompt {len(SYSTEM) + 10}." in said
+    assert "Raise max_tokens" in said
+    assert "reserve" not in said
+
+
+def test_what_does_not_fit_for_its_tools_names_them() -> None:
+    tool = {"name": "read", "description": "Reads. " * 100, "input_schema": {}}
+    with pytest.raises(CannotFit, match=r"the tools \d+"):
+        run(manager(max_tokens=50).prepare(execute("Now"), tools=[tool]))

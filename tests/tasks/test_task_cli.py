@@ -95,3 +95,23 @@ def test_what_is_wrong_is_said_in_one_line(
 ) -> None:
     run("add", "Read it", "--id", "t", "--store", store)
     assert message in run(*arguments, "--store", store, code=2)
+
+
+def test_a_task_that_was_there_is_not_said_to_be_added(store: str) -> None:
+    same = ("add", "Go", "--id", "t1", "--store", store)
+    assert run(*same) == "✓ added t1\n"
+    assert run(*same) == "✓ was there already, nothing changed t1\n"
+    done = run(*same, "--status", "completed", "--result", "Done.")
+    assert done == "✓ was there already, its status is completed t1\n"
+    assert run(*same, "--session", "other") == "✓ added to other t1\n"
+
+
+def test_content_is_given_once(store: str) -> None:
+    said = run(*("add", "Go", "--parameters", '{"content": "Stop"}', "--store", store), code=2)
+    assert "not both" in said
+
+
+def test_the_limit_of_messages_is_no_limit_of_the_answer(store: str) -> None:
+    run("add", "Go", "--store", store)
+    shown = run("context", "Next", "--to", "anthropic", "--max-tokens", "100", "--store", store)
+    assert json.loads(shown)["max_tokens"] > 100

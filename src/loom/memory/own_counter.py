@@ -1,11 +1,15 @@
 """A counter of the caller's own, which counts lists of messages, as the engine counts texts."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from loom.budget.profiles import COUNTERS
-from loom.errors import ChoiceError, describe
+from loom.errors import ChoiceError, LoomError, describe
+from loom.memory.shortening import shorten_line
 from loom.memory.tokenizer import TokenCounter
+
+MAX_ERROR_CHARS = 200
 
 
 class CountsMessages(Protocol):
@@ -31,20 +35,43 @@ class MessageCount:
 
     def count(self, messages: Sequence[dict[str, Any]]) -> int:
         """Tokens of chat messages, as the caller's counter says."""
-        counted = self._counter.count_messages(list(messages))
-        if not isinstance(counted, int) or isinstance(counted, bool) or counted < 0:
-            raise ChoiceError(
-                "token_counter.count_messages must return a number of tokens, 0 or more, found "
-                f"{describe(counted)}"
-            )
-        return counted
+        try:
+            counted: Any = self._counter.count_messages(list(messages))
+        except LoomError:
+            raise
+        except Exception as error:
+            said = shorten_line(f"{type(error).__name__}: {error}", MAX_ERROR_CHARS)
+            raise _CounterFailed(
+                f"token_counter {self.__name__}.count_messages failed: {said}"
+            ) from error
+        return _to_tokens(counted)
 
     def _base(self) -> int:
         """What a list costs without any message. Not every counter takes one."""
         try:
             return self.count([])
-        except (LookupError, ArithmeticError, ValueError, TypeError):
+        except _CounterFailed:
             return 0
+
+
+class _CounterFailed(ChoiceError):
+    """A counter of the caller's raised an error."""
+
+
+def _to_tokens(counted: Any) -> int:
+    """What a counter returned, as a whole number: also where a library has its own type of them, or
+    a float holds one.
+    """
+    try:
+        number = int(counted) if isinstance(counted, float) else operator.index(counted)
+    except (TypeError, ValueError, OverflowError):
+        number = -1
+    if isinstance(counted, bool) or number < 0 or number != counted:
+        raise ChoiceError(
+            "token_counter.count_messages must return a whole number of tokens, 0 or more, found "
+            f"{describe(counted)}"
+        )
+    return number
 
 
 def check_counter(given: object) -> CountsMessages:

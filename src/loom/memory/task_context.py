@@ -11,18 +11,21 @@ Rules of this file:
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.budget.chat import as_tool
 from loom.budget.counting import Counter, gate_counter, seed_counter
 from loom.context import Context, Policy, Section, find_policy, weave
 from loom.conversation.checked import check_number, check_text, refuse_unknown, show_options
 from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.conversation.turns import exchanges
 from loom.errors import CannotFit, ChoiceError, describe
 from loom.memory.converter import (
+    EXECUTE,
     convert_task,
     name_agent,
     to_current_message,
@@ -68,6 +71,13 @@ SMALLER = 0.98  # of what a counter allows, where the last attempt was too large
 MAX_EVENT_CHARS = 1000  # of one event
 SOURCE_SECONDS = 5.0  # that a source has
 MAX_NOTE_CHARS = 200
+NO_ROOM_FOR_STEPS = (
+    "there is no room for all that happened in the task: its oldest steps are left out, and what "
+    "is remembered"
+)
+NO_ROOM_FOR_OTHERS = (
+    "there is no room for knowledge, events and messages: the request has the task alone"
+)
 NO_ROOM = "there is no room for what is remembered: the request has the task alone"
 # Zones of a window that a task does not have: they would take room from those that it has.
 EMPTY_ZONES = {"decision_context": 0, "repo_map": 0, "tool_definitions": 0}
@@ -108,6 +118,7 @@ class _Draft(Struct, frozen=True, kw_only=True):
     current: Message
     flight: tuple[Message, ...]
     sections: Mapping[str, tuple[Section, ...]]
+    answers: tuple[Message, ...] = ()  # of all these, what came of a task
 
 
 class TaskContextManager:
@@ -200,30 +211,57 @@ class TaskContextManager:
         """A request that fits. Where there is no room even for markers of what is left out, it has
         the task alone.
         """
-        draft = self._draft(asked)
         notes = (*asked.collected.notes, *asked.findings.notes)
-        try:
-            context = self._fit(asked, draft, last)
-        except CannotFit:
-            if not (draft.recent or draft.important):
-                raise
-            context = self._fit(asked, replace(draft, recent=(), important=()), last)
-            notes = (*notes, NO_ROOM)
-        return _with_notes(context, notes)
+        for draft, note in _list_drafts(self._draft(asked)):
+            try:
+                context = self._fit(asked, draft, last)
+            except CannotFit:
+                continue
+            return _finish(context, (*notes, note) if note else notes)
+        raise self._refuse(asked)
 
     def _fit(self, asked: _TaskMaterial, draft: _Draft, last: _BuiltRequest | None) -> Context:
-        """A request that fits by the given counter, too. It is made smaller until it does."""
+        """A request that fits by the given counter, too, and does not begin with an answer whose
+        question is left out. It is made smaller until it does.
+        """
         window = self.max_tokens
-        for _ in range(MAX_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS + len(draft.answers)):
             context = self._weave(asked, draft, window, last)
             counted = self._count(_to_chat(context))
-            if counted <= self.max_tokens:
+            if counted > self.max_tokens:
+                window = min(window - 1, int(window * self.max_tokens / counted * SMALLER))
+            elif (answer := _find_lone_answer(context, draft)) is None:
                 return context
-            window = min(window - 1, int(window * self.max_tokens / counted * SMALLER))
+            else:
+                draft = _join_question(draft, answer)
             if window < 1:
                 break
-        raise CannotFit(
-            f"the task does not fit max_tokens={self.max_tokens:,} by the given token_counter"
+        raise CannotFit("no request was small enough")
+
+    def _refuse(self, asked: _TaskMaterial) -> CannotFit:
+        """What is said if not even the task alone fits: what takes how much, by the counter that
+        counts more.
+        """
+        best = gate_counter(self.model)
+        request = to_current_message(asked.task)
+        parts = {"the task": [request]}
+        if self.system_prompt:
+            parts["the system prompt"] = [Message("system", (Text(self.system_prompt),))]
+        waiting = _drop_finished(to_flight_messages(asked.collected.flight))
+        if waiting:
+            parts["calls without a result"] = waiting
+        by_best = {name: best.count_messages(said) for name, said in parts.items()}
+        by_own = {name: self._count(list(map(_to_dict, said))) for name, said in parts.items()}
+        is_own = sum(by_own.values()) > sum(by_best.values())
+        sizes = by_own if is_own else by_best
+        if asked.tools:
+            sizes["the tools"] = best.count_tools(map(as_tool, asked.tools))
+        listed = ", ".join(f"{name} {tokens:,}" for name, tokens in sizes.items())
+        counter = type(self.token_counter).__name__ if is_own else best.profile.name
+        return CannotFit(
+            f"max_tokens={self.max_tokens:,} is too small: even alone, and with the task cut as "
+            f"far as it can be, the request does not fit. Tokens by {counter}: {listed}. Raise "
+            f"max_tokens, or shorten {' or '.join(sizes)}"
         )
 
     def _draft(self, asked: _TaskMaterial) -> _Draft:
@@ -242,6 +280,7 @@ class TaskContextManager:
                 "events": tuple(_event_section(event) for event in collected.events),
                 "messages": tuple(_message_section(each) for each in collected.messages),
             },
+            answers=_list_answers([*collected.important, *collected.recent]),
         )
 
     def _find_reader(self, task: Task) -> str:
@@ -309,6 +348,66 @@ class TaskContextManager:
         return zones, room - used
 
 
+def _list_drafts(draft: _Draft) -> Iterator[tuple[_Draft, str]]:
+    """A draft, and smaller ones for where it does not fit, each with its note: without what is
+    remembered, then with ever less of what happened in the task, then without what others say.
+    """
+    yield draft, ""
+    if draft.recent or draft.important:
+        draft = replace(draft, recent=(), important=())
+        yield draft, NO_ROOM
+    spans = exchanges(draft.flight)
+    kept = len(spans) // 2
+    while spans:
+        start = spans[-kept].start if kept else len(draft.flight)
+        older, newer = draft.flight[:start], draft.flight[start:]
+        flight = (*_drop_finished(older), *newer)
+        yield replace(draft, flight=flight), NO_ROOM_FOR_STEPS
+        if not kept:
+            draft = replace(draft, flight=flight)
+            break
+        kept //= 2
+    if any(draft.sections.values()):
+        yield replace(draft, sections=dict.fromkeys(draft.sections, ())), NO_ROOM_FOR_OTHERS
+
+
+def _drop_finished(messages: Sequence[Message]) -> list[Message]:
+    """Of what happened in a task, the calls that have no result yet."""
+    spans = [messages[span.start : span.stop] for span in exchanges(messages)]
+    return [each for said in spans if said[-1].calls for each in said]
+
+
+def _find_lone_answer(context: Context, draft: _Draft) -> int | None:
+    """Where in L1 the answer is with which a request begins though its question is left out; less
+    than 0 if it is one of L2. None if there is no such answer.
+    """
+    pieces = context.continuation.pieces
+    if len(pieces) < 2 or not pieces[0].is_left_out or pieces[1].is_left_out:
+        return None
+    if pieces[1].messages[0] not in draft.answers:
+        return None
+    after = len(draft.recent) + 1 + len(draft.flight)
+    return pieces[1].span.start - (pieces[-1].span.stop - after)
+
+
+def _join_question(draft: _Draft, answer: int) -> _Draft:
+    """The same with an answer in the message of its question, so that both are left out, under one
+    handle.
+    """
+    if answer < 1:
+        return replace(draft, important=())
+    question, said = draft.recent[answer - 1], draft.recent[answer]
+    joined = Message("user", (Text(f"{question.text}\n\n[Answered: {said.text}]"),))
+    recent = (*draft.recent[: answer - 1], joined, *draft.recent[answer + 1 :])
+    return replace(draft, recent=recent)
+
+
+def _list_answers(tasks: Sequence[Task]) -> tuple[Message, ...]:
+    """The messages that tell what came of tasks that a user asked for."""
+    pairs = [to_messages([task]) for task in tasks if task.action == EXECUTE]
+    return tuple(pair[1] for pair in pairs if len(pair) == 2)
+
+
 async def _collect(source: ContextSource, task: Task) -> SourceFindings:
     """What a source finds within its time. One that fails or hangs costs a note, never the
     request.
@@ -338,6 +437,10 @@ def _to_chat(context: Context) -> list[dict[str, Any]]:
     """The messages of a request as chat dictionaries. Content is always a text."""
     listed: list[dict[str, Any]] = context.openai()["messages"]
     return [{**message, "content": message.get("content") or ""} for message in listed]
+
+
+def _to_dict(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "content": message.text}
 
 
 def _take_important(draft: _Draft, own: Counter, room: int) -> list[Message]:
@@ -389,7 +492,13 @@ def _make_policy(given: str | Policy, counter: CountsMessages) -> Policy:
     return Policy.extends(base, name=name, counter=chosen, margin=0.0)
 
 
-def _with_notes(context: Context, notes: Sequence[str]) -> Context:
+def _finish(context: Context, notes: Sequence[str]) -> Context:
+    """A request with its notes. `max_tokens` limits the messages, so what they leave of it is no
+    limit of the answer.
+    """
+    if context.conversation.max_output is not None:
+        conversation = replace(context.conversation, max_output=None)
+        context = replace(context, conversation=conversation)
     if not notes:
         return context
     report = context.report

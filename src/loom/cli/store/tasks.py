@@ -66,16 +66,30 @@ def add(
     """
     given = _read_parameters(parameters)
     if text is not None:
+        if "content" in given:
+            raise ChoiceError("give TEXT, or content in --parameters, not both")
         given["content"] = read_text(text, "add")
     if not given and fields["action"] == "execute":
         raise ChoiceError("the task says nothing; give TEXT, or - for standard input")
     named = {name: value for name, value in fields.items() if value is not None}
+    task_id = fields["task_id"]
+    known = None if task_id is None else loom.task(task_id, session_id=label or "")
     entry = loom.add_task(Task.of({**named, "session_id": label, "parameters": given}))
     if as_json:
         say(to_json(entry.task.to_dict()))
         return
+    if known is not None and (known.session, known.node) == (entry.session, entry.node):
+        say(f"{style('✓', fg='green')} {_describe_known(known.task, entry.task)} {dim(task_id)}")
+        return
     where = f" to {label}" if label else ""
     say(f"{style('✓', fg='green')} added{clean(where)} {dim(entry.task.task_id)}")
+
+
+def _describe_known(before: Task, now: Task) -> str:
+    """What became of a task that was there before it was added."""
+    if before == now:
+        return "was there already, nothing changed"
+    return f"was there already, its status is {now.status}"
 
 
 @task.command()
