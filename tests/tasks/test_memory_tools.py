@@ -305,3 +305,39 @@ def test_session_filters_hold_for_every_query(labels: list[str | None]) -> None:
         assert len(run(executor, "query_l2_memory", {"limit": 50})) == len(wanted)
     assert len(memory.search_tasks("heddle", 50)) == len(labels)
     memory.close()
+
+
+def test_two_agents_under_one_label_are_both_found_and_not_written_to(tmp_path: Any) -> None:
+    path = str(tmp_path / "store.db")
+    with Loom.open(path, agent="a") as a, Loom.open(path, agent="b") as b, Loom.open(path) as both:
+        for loom, words in ((a, "apple"), (b, "banana")):
+            said = {"content": words}
+            LoomMemory(loom).add_task(Task(action="execute", session_id="s", parameters=said))
+        memory = LoomMemory(both)
+        for words in ("apple", "banana"):
+            assert memory.search_tasks(words, 5, "s")[0].content == words
+        assert len(memory.get_l3_summaries(5, "s")) == 2
+        tools = MemoryTools(memory, session_id="s")
+        with pytest.raises(ChoiceError, match="no task of this agent"):
+            asyncio.run(tools.execute("remember", {"text": "Zinc is blue"}))
+        own = Task(action="execute", session_id="s", parameters={"content": "cherry"})
+        memory.add_task(own)
+        asyncio.run(tools.execute("remember", {"text": "Zinc is blue"}))
+        for loom in (a, b):
+            session = loom.session(loom.tasks(session_id="s")[0].session)
+            assert list(session.memory.notes()) == []
+
+
+def test_equal_tasks_are_told_once_and_what_the_user_asked_comes_first() -> None:
+    memory = LoomMemory()
+    memory.add_task(Task(action="node.tool_call", parameters={"tool_name": "read"}))
+    for _ in range(5):
+        memory.add_task(Task(action="execute", parameters={"content": "go"}, result="done"))
+    assert [each.action for each in memory.get_l2_tasks()] == ["execute", "node.tool_call"]
+    assert len(memory.get_l3_summaries()) == 2
+
+
+@pytest.mark.parametrize("given", [5, -1, "high", True])
+def test_an_importance_out_of_range_is_refused(given: object) -> None:
+    with pytest.raises(ChoiceError, match="from 0 to 1"):
+        LoomMemory().add_task(Task(action="execute", metadata={"importance": given}))

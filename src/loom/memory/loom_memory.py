@@ -20,7 +20,7 @@ from loom.engine.sessions import Session
 from loom.engine.tasks import TaskEntry, leave_out_hidden
 from loom.errors import ChoiceError, describe
 from loom.memory.converter import describe_call
-from loom.memory.importance import MIN_IMPORTANCE, importance_of
+from loom.memory.importance import MIN_IMPORTANCE, check_importance, importance_of
 from loom.memory.shortening import shorten_line
 from loom.recall.hits import Hit
 from loom.runtime import Task
@@ -29,6 +29,7 @@ from loom.runtime.threads import async_form
 
 L1_TASKS = 50  # tasks that the first layer shows if nobody says how many: those of a request
 L2_SCANNED_TASKS = 500  # of a session, the newest ones among which the important ones are found
+SCANNED_FOR_SESSIONS = 500  # tasks of a label, the newest ones, whose sessions are known by them
 MAX_SUMMARY_CHARS = 200  # of the parameters, and of the result
 HITS_PER_TASK = 3  # that are asked for first: some may be messages that are no tasks
 MAX_HITS = 2000  # among which tasks are looked for
@@ -70,6 +71,8 @@ class LoomMemory:
         """Add a task. One whose id is there already is not written again; what became of it is, if
         that is newer.
         """
+        task = Task.of(task)
+        check_importance(task)
         return self.loom.add_task(task).task
 
     @checks_arguments
@@ -93,9 +96,6 @@ class LoomMemory:
         short.
         """
         check_number("limit", limit, 1)
-        session = self.find_session(session_id)
-        if session is None:
-            return []
         written = [
             TaskSummary(
                 task_id="",
@@ -105,9 +105,10 @@ class LoomMemory:
                 session_id=session_id or None,
                 kind="summary",
             )
+            for session in self.find_sessions(session_id)
             for item in session.memory.summaries(limit)
         ]
-        entries = reversed(self._list_newest(limit, session_id))
+        entries = _drop_equal(self._list_shown(limit * 4, session_id))
         return [*written, *(summarize_task(entry.task) for entry in entries)][:limit]
 
     @checks_arguments
@@ -127,16 +128,16 @@ class LoomMemory:
         """
         check_number("limit", limit, 1)
         found: dict[str, Task] = {}
-        seen, asked = 0, limit * HITS_PER_TASK
+        asked = limit * HITS_PER_TASK
         while True:  # what is no task may fill the first hits, so more are asked for
             hits = self._search(query, asked, session_id)
-            for hit in hits[seen:]:
+            for hit in hits:
                 entry = self.loom.task_at(hit.session, hit.node)
                 if entry is not None:
                     found.setdefault(entry.task.task_id, entry.task)
             if len(found) >= limit or len(hits) < asked or asked >= MAX_HITS:
                 return list(found.values())[:limit]
-            seen, asked = len(hits), min(asked * 4, MAX_HITS)
+            asked = min(asked * 4, MAX_HITS)
 
     def close(self) -> None:
         """Close the store, if it is this object's own."""
@@ -167,19 +168,31 @@ class LoomMemory:
             for entry in entries
             if importance_of(entry.task) > MIN_IMPORTANCE and entry.place not in used.forgotten
         ]
-        return sorted(important, key=lambda entry: -round(importance_of(entry.task), 6))
+        important.sort(key=lambda entry: -round(importance_of(entry.task), 6))
+        return _drop_equal(important)
 
     @checks_arguments
     def find_session(self, session_id: str | None = None) -> Session | None:
-        """The session of a label; None if no task named it yet."""
-        entries = self.loom.tasks(session_id=session_id, limit=1)
-        return self.loom.session(entries[0].session) if entries else None
+        """The session of a label that belongs to the agent of this memory, or to no agent if it has
+        none; None if no task of its own named the label yet.
+        """
+        row = self.loom.store.tasks.session_of(self.loom.scope, session_id or "")
+        return None if row is None else self.loom.session(row.id)
+
+    def find_sessions(self, session_id: str | None) -> list[Session]:
+        """The sessions of a label in scope. Without an agent, each agent may have one."""
+        entries = self.loom.tasks(session_id=session_id, limit=SCANNED_FOR_SESSIONS)
+        return [self.loom.session(name) for name in dict.fromkeys(e.session for e in entries)]
 
     def _search(self, query: str, limit: int, session_id: str | None) -> list[Hit]:
         if session_id is None:
             return self.loom.search(query, limit=limit)
-        session = self.find_session(session_id)
-        return session.search(query, limit=limit, shown=True) if session else []
+        hits = [
+            hit
+            for session in self.find_sessions(session_id)
+            for hit in session.search(query, limit=limit, shown=True)
+        ]
+        return sorted(hits, key=lambda hit: -hit.score)
 
     aadd_task = async_form(add_task)
     aget_tasks = async_form(get_tasks)
@@ -187,6 +200,16 @@ class LoomMemory:
     aget_l2_tasks = async_form(get_l2_tasks)
     aget_l3_summaries = async_form(get_l3_summaries)
     asearch_tasks = async_form(search_tasks)
+
+
+def _drop_equal(entries: Sequence[TaskEntry]) -> list[TaskEntry]:
+    """Tasks in their order; of those that say the same and came to the same, the first."""
+    found: dict[tuple[str, str, str], TaskEntry] = {}
+    for entry in entries:
+        task = entry.task
+        said = (task.action, to_sorted_json(task.parameters), describe_result(task))
+        found.setdefault(said, entry)
+    return list(found.values())
 
 
 def _close_own(loom: Loom) -> None:

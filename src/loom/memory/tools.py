@@ -181,12 +181,15 @@ class MemoryTools:
         """What a tool of a session gives, in the session of the label."""
         read_arguments(call, SESSION_TOOLS[call.name][0])
         session = self.memory.find_session(self.session_id)
+        if session is None and call.name in READING:
+            session = next(iter(self.memory.find_sessions(self.session_id)), None)
         if session is None:
             if call.name in READING:
                 return ""
             raise ChoiceError(
-                f"the session {shorten(self.session_id or '')!r} has no task yet, so {call.name} "
-                "has nothing to work on; add a task first"
+                f"the session {shorten(self.session_id or '')!r} has no task of this agent yet, "
+                f"so {call.name} has nothing to work on; add a task first, or open the store with "
+                "the agent whose session it is"
             )
         [result] = carry_out(session, call).results
         text = "".join(part.text for part in result.parts if isinstance(part, Text))
