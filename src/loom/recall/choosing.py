@@ -80,7 +80,8 @@ class Chooser:
         """The matches, best first. `ranked` are documents, best first."""
         chosen: list[_Choice] = []
         self._unread = (each.document.key for each in ranked)
-        self._least = min((self._least_price(each.document) for each in ranked), default=0)
+        if self._room.tokens is not None:
+            self._least = min((self._least_price(each.document) for each in ranked), default=0)
         for scored in ranked:
             if self._is_full():
                 break
@@ -182,7 +183,12 @@ class Chooser:
         self, chosen: Sequence[_Choice], ranked: Sequence[ScoredDocument]
     ) -> list[_Choice]:
         """The messages right before and after hits that say nearly as much with them."""
-        at = {(each.document.session, each.document.place): each for each in ranked}
+        beside = {choice.document.place + step for choice in chosen for step in (-1, 1)}
+        at = {
+            (each.document.session, each.document.place): each
+            for each in ranked
+            if each.document.place in beside
+        }
         taken = {choice.document.key for choice in chosen}
         found: list[_Choice] = []
         for choice in chosen:

@@ -25,7 +25,7 @@ class Size(Struct, frozen=True):
     length: int
 
 
-class Document(Struct, frozen=True):
+class Document(Struct, frozen=True, gc=False):
     """What an index says of a document, without its text.
 
     A home chooses the keys. `place` counts up in a session; neighbours are next to each other.

@@ -52,7 +52,7 @@ Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 
-class ScoredDocument(Struct, frozen=True):
+class ScoredDocument(Struct, frozen=True, gc=False):
     """A document with its score, and the parts of it that make a reason."""
 
     document: Document
@@ -135,25 +135,28 @@ def score_documents(
         places = np.concatenate(best)
         score[places] = np.maximum(score[places], score.max() - PART_GAP)
     score = score * np.where([each.echo for each in documents], ECHO_WEIGHT, 1.0)
-    rows = zip(
-        documents,
-        np.round(score, ROUNDED_DIGITS).tolist(),
-        own.tolist(),
-        time.tolist(),
-        meaning.tolist(),
-        strict=True,
-    )
-    return sorted((ScoredDocument(*row) for row in rows), key=lambda each: each.rank)
+    score = np.round(score, ROUNDED_DIGITS)
+    keys = np.array([each.key for each in documents])
+    created = np.array([each.created for each in documents])
+    order = np.lexsort((-keys, -created, -score))  # as `ScoredDocument.rank` has it
+    columns = (score[order], own[order], time[order], meaning[order])
+    ranked = [documents[place] for place in order.tolist()]
+    return list(map(ScoredDocument, ranked, *(column.tolist() for column in columns)))
 
 
 def _measure_terms(documents: Sequence[Document], worth: TermWeights, lengths: Floats) -> Floats:
     """How much each document says of each term: a row for each term."""
     counts = np.zeros((len(worth.terms), len(documents)))
     rows = {term: row for row, term in enumerate(worth.terms)}
-    for column, document in enumerate(documents):
-        for term, often in document.counts.items():
-            if term in rows:
-                counts[rows[term], column] = often
+    found = [
+        (rows[term], column, often)
+        for column, document in enumerate(documents)
+        for term, often in document.counts.items()
+        if term in rows
+    ]
+    if found:
+        places, columns, values = zip(*found, strict=True)
+        counts[list(places), list(columns)] = values
     held = SATURATION * (1 - LENGTH + LENGTH * lengths / worth.usual_length)
     said: Floats = counts * (SATURATION + 1) / (counts + held)
     return said

@@ -21,7 +21,7 @@ from loom.errors import ChoiceError
 from loom.recall.background import embed_background
 from loom.recall.choosing import Chooser, Room
 from loom.recall.hits import Match
-from loom.recall.index import MAX_TEXT_CHARS, Index, Size
+from loom.recall.index import MAX_TEXT_CHARS, Document, Index, Size
 from loom.recall.question import Question, read_question
 from loom.recall.scoring import (
     MIN_COMPARED,
@@ -93,13 +93,12 @@ def _score(
     if embedder is not None:
         vector = embedder.embed([question.text])[0]
     if size.documents <= MAX_WHOLE_SCOPE:
-        keys: Sequence[int] = index.find_newest(MAX_WHOLE_SCOPE)
+        documents = index.read(index.find_newest(MAX_WHOLE_SCOPE), worth.terms)
     else:
         keys = _find_candidates(index, question, worth)
         if embedder is not None and vector is not None:
             keys = _join(keys, index.find_nearest(vector, embedder.name, MAX_NEAREST))
-        keys = _add_surroundings(index, keys, question, worth)
-    documents = index.read(keys, worth.terms)
+        documents = _read_with_surroundings(index, keys, question, worth)
     similarities: Mapping[int, float] = {}
     usual: Sequence[float] = ()
     if embedder is not None and vector is not None:
@@ -138,14 +137,17 @@ def _find_candidates(index: Index, question: Question, worth: TermWeights) -> li
     return list(keys)
 
 
-def _add_surroundings(
+def _read_with_surroundings(
     index: Index, keys: Sequence[int], question: Question, worth: TermWeights
-) -> list[int]:
+) -> list[Document]:
     """The candidates, and what is around the best of them."""
-    first = score_documents(index.read(keys, worth.terms), question, worth, {})
+    candidates = index.read(keys, worth.terms)
+    first = score_documents(candidates, question, worth, {})
     best = [each.document.key for each in first[:MAX_EXPANDED]]
     around = index.find_near(best, EXPANDED_PLACES)
-    return _join(keys, (key for each in best for key in around.get(each, ())))
+    known = set(keys)
+    added = dict.fromkeys(key for each in best for key in around.get(each, ()) if key not in known)
+    return [*candidates, *index.read(list(added), worth.terms)]
 
 
 def _join(keys: Iterable[int], more: Iterable[int]) -> list[int]:

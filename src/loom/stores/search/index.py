@@ -1,6 +1,7 @@
 """The index of a store as a search reads it, in one snapshot: an `Index` of `loom.recall`."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,26 +80,37 @@ class _Part:
     """A segment with what the scope may see of it."""
 
     def __init__(self, key: int, segment: Segment, visible: Numbers) -> None:
-        self.key, self.segment, self.visible = key, segment, visible
+        self.key, self.segment = key, segment
         self.postings: dict[str, Postings | None] = {}
+        self.show(visible)
+
+    def show(self, visible: Numbers) -> None:
+        """Let these messages be seen, by ordinal."""
+        self.visible = visible
+        self._shows_all = bool(visible.all())
 
     def ordinals(self, term: str) -> Numbers:
         found = self.postings.get(term)
         if found is None:
             return np.empty(0, dtype=np.int64)
-        return found.ordinals[self.visible[found.ordinals]]
+        return found.ordinals if self._shows_all else found.ordinals[self.visible[found.ordinals]]
 
-    def find(self, line: int, depths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    def column(self, values: Numbers) -> Numbers:
+        """Of a column, what belongs to messages that may be seen."""
+        return values if self._shows_all else values[self.visible]
+
+    def find(self, line: int, depths: Numbers) -> Iterator[tuple[int, int]]:
         """The depths of a line, of these, at which a message may be seen, each with its ordinal."""
         segment = self.segment
         number = int(np.searchsorted(segment.lines, line))
         start, stop = int(segment.starts[number]), int(segment.starts[number + 1])
         own = segment.depths[start:stop]
-        places = np.minimum(np.searchsorted(own, depths), stop - start - 1)
+        wanted = depths.astype(own.dtype)  # of another type, all of `own` would be converted
+        wanted = wanted[(wanted >= own[0]) & (wanted <= own[-1])]
+        places = np.searchsorted(own, wanted)
         ordinals = segment.order[start + places]
-        seen = (own[places] == depths) & self.visible[ordinals]
-        wanted = np.array(depths)[seen].tolist()
-        return zip(wanted, ordinals[seen].tolist(), strict=True)
+        seen = (own[places] == wanted) & self.visible[ordinals]
+        return zip(wanted[seen].tolist(), ordinals[seen].tolist(), strict=True)
 
 
 _NONE: Mapping[str, int] = {}
@@ -106,15 +118,17 @@ _NONE: Mapping[str, int] = {}
 
 def _count_each(part: _Part, ordinals: Numbers, terms: Sequence[str]) -> dict[int, dict[str, int]]:
     """How often each of these messages has which terms, by its row."""
-    found: dict[int, dict[str, int]] = {}
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for term in terms:
         postings = part.postings.get(term)
         if postings is None:
             continue
-        at = np.minimum(np.searchsorted(postings.ordinals, ordinals), len(postings.ordinals) - 1)
-        rows = np.flatnonzero(postings.ordinals[at] == ordinals)
+        own = postings.ordinals
+        wanted = ordinals.astype(own.dtype)  # of another type, all of `own` would be converted
+        at = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
+        rows = np.flatnonzero(own[at] == wanted)
         for row, count in zip(rows.tolist(), postings.counts[at[rows]].tolist(), strict=True):
-            found.setdefault(row, {})[term] = count
+            found[row][term] = count
     return found
 
 
@@ -160,7 +174,7 @@ class StoreIndex:
                 for term in choices:
                     passing[part.ordinals(term)] = True
                 visible = visible & passing
-            part.visible = visible
+            part.show(visible)
 
     def _fetch(self, terms: Iterable[str]) -> None:
         """Read who has these terms, in all segments at once."""
@@ -177,9 +191,8 @@ class StoreIndex:
     # The protocol
 
     def size(self) -> Size:
-        documents = sum(int(part.visible.sum()) for part in self._parts)
-        length = sum(int(part.segment.lengths[part.visible].sum()) for part in self._parts)
-        return Size(documents, length)
+        lengths = [part.column(part.segment.lengths) for part in self._parts]
+        return Size(sum(map(len, lengths)), sum(int(own.sum()) for own in lengths))
 
     def frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
         self._fetch(terms)
@@ -311,11 +324,11 @@ class StoreIndex:
 
     def _group(self, keys: Iterable[int]) -> list[tuple[_Part, Numbers]]:
         """Messages by the part that they are in."""
-        grouped: dict[int, tuple[_Part, list[int]]] = {}
+        grouped: defaultdict[_Part, list[int]] = defaultdict(list)
         for key in keys:
             part, ordinal = self._found[key]
-            grouped.setdefault(part.key, (part, []))[1].append(ordinal)
-        return [(part, np.array(ordinals)) for part, ordinals in grouped.values()]
+            grouped[part].append(ordinal)
+        return [(part, np.array(ordinals)) for part, ordinals in grouped.items()]
 
     def _find_at(self, path: int, depths: Sequence[int]) -> dict[int, int]:
         """The keys of the messages at depths of a path that may be seen, by depth."""
@@ -330,8 +343,9 @@ class StoreIndex:
             elif self._tail is not None and self._tail.visible[ordinal]:
                 found[depth] = self._remember(self._tail, ordinal)
         for line, several in self._split_by_line(path, left):
+            wanted = np.array(several)
             for part in self._parts_of(line):
-                for depth, ordinal in part.find(line, several):
+                for depth, ordinal in part.find(line, wanted):
                     found[depth] = self._remember(part, ordinal)
         return found
 
@@ -375,8 +389,11 @@ class StoreIndex:
     def authors(self) -> Sequence[str]:
         found: dict[str, None] = {}
         for part in self._parts:
-            for number in np.unique(part.segment.authors[part.visible]).tolist():
-                found[part.segment.names[number]] = None
+            if len(part.segment.names) > 1:
+                speak = np.zeros(len(part.segment.names), dtype=bool)
+                speak[part.column(part.segment.authors)] = True
+                for number in np.flatnonzero(speak).tolist():
+                    found[part.segment.names[number]] = None
         return sorted(filter(None, found))[:MAX_AUTHORS]
 
     # Vectors
@@ -458,7 +475,10 @@ class StoreIndex:
 
     def _find_path(self, line: int, depth: int) -> int:
         """The number of the first path on which a message is seen."""
-        for path in self._owners[line]:
+        owners = self._owners[line]
+        if len(owners) == 1:
+            return owners[0]
+        for path in owners:
             searched = self._scope.paths[path]
             if depth <= searched.stretches[line] and depth not in searched.hidden:
                 return path
@@ -595,8 +615,12 @@ def _see(
     if len(lines):
         at = np.minimum(np.searchsorted(lines, segment.lines), len(lines) - 1)
         upto = np.where(lines[at] == segment.lines, furthest[at], -1)
-        counts = np.diff(segment.starts.astype(np.int64))
-        visible[segment.order] = segment.depths.astype(np.int64) <= np.repeat(upto, counts)
+        deepest = segment.depths[segment.starts[1:].astype(np.int64) - 1].astype(np.int64)
+        if (deepest <= upto).all():
+            visible[:] = True
+        else:
+            counts = np.diff(segment.starts.astype(np.int64))
+            visible[segment.order] = segment.depths.astype(np.int64) <= np.repeat(upto, counts)
     for path in special:
         _see_path(segment, path, visible)
     visible &= segment.seqs != 0
