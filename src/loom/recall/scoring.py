@@ -111,7 +111,7 @@ def score_documents(
     """
     if not documents:
         return []
-    documents = sorted(documents, key=lambda each: (each.session, each.place, each.key))
+    documents = _sort_by_place(documents)
     lengths = np.array([each.length for each in documents], dtype=np.float64)
     said = _measure_terms(documents, worth, lengths)
     meaning = _measure_meaning(documents, similarities, usual)
@@ -144,19 +144,35 @@ def score_documents(
     return list(map(ScoredDocument, ranked, *(column.tolist() for column in columns)))
 
 
+def _sort_by_place(documents: Sequence[Document]) -> list[Document]:
+    """Documents in order of session, place and key."""
+    numbers = {
+        name: number for number, name in enumerate(sorted({each.session for each in documents}))
+    }
+    order = np.lexsort(
+        (
+            [each.key for each in documents],
+            [each.place for each in documents],
+            [numbers[each.session] for each in documents],
+        )
+    )
+    return [documents[place] for place in order.tolist()]
+
+
 def _measure_terms(documents: Sequence[Document], worth: TermWeights, lengths: Floats) -> Floats:
     """How much each document says of each term: a row for each term."""
     counts = np.zeros((len(worth.terms), len(documents)))
-    rows = {term: row for row, term in enumerate(worth.terms)}
-    found = [
-        (rows[term], column, often)
+    starts = {term: row * len(documents) for row, term in enumerate(worth.terms)}
+    places = [
+        starts[term] + column
         for column, document in enumerate(documents)
-        for term, often in document.counts.items()
-        if term in rows
+        for term in document.counts
+        if term in starts
     ]
-    if found:
-        places, columns, values = zip(*found, strict=True)
-        counts[list(places), list(columns)] = values
+    values = [
+        often for document in documents for term, often in document.counts.items() if term in starts
+    ]
+    np.put(counts, places, values)
     held = SATURATION * (1 - LENGTH + LENGTH * lengths / worth.usual_length)
     said: Floats = counts * (SATURATION + 1) / (counts + held)
     return said

@@ -113,7 +113,7 @@ def _compare(vectors: "Mapping[int, Vector]", vector: "Vector") -> Mapping[int, 
     """How near each of these is to a vector."""
     if not vectors:
         return {}
-    scores = np.stack(list(vectors.values())) @ vector
+    scores = np.concatenate(list(vectors.values())).reshape(len(vectors), -1) @ vector
     return dict(zip(vectors, scores.tolist(), strict=True))
 
 

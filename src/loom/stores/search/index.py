@@ -424,7 +424,7 @@ class StoreIndex:
         if not found:
             return []
         keys = [key for key in newest if key in found]
-        scores = np.stack([found[key] for key in keys]) @ vector
+        scores = np.concatenate([found[key] for key in keys]).reshape(len(keys), -1) @ vector
         rounded = np.round(scores.astype(np.float64), _ROUNDED_DIGITS)
         order = np.argsort(-rounded, kind="stable")[:limit]  # of equals the newer
         return [keys[at] for at in order.tolist()]

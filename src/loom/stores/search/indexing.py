@@ -356,4 +356,4 @@ def each_page(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 def pairs_of(values: Iterable[tuple[int, int]]) -> str:
     """Pairs of tree and seq as a parameter."""
-    return to_json([list(pair) for pair in values])
+    return to_json(list(values))
