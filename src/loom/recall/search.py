@@ -13,13 +13,13 @@ Every step is linear in the candidates, whose number is bounded.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
 from loom.errors import ChoiceError
 from loom.recall.background import embed_background
 from loom.recall.choosing import Chooser, Room
+from loom.recall.embedder import compare_vectors
 from loom.recall.hits import Match
 from loom.recall.index import MAX_TEXT_CHARS, Document, Index, Size
 from loom.recall.question import Question, read_question
@@ -113,7 +113,7 @@ def _compare(vectors: "Mapping[int, Vector]", vector: "Vector") -> Mapping[int, 
     """How near each of these is to a vector."""
     if not vectors:
         return {}
-    scores = np.concatenate(list(vectors.values())).reshape(len(vectors), -1) @ vector
+    scores = compare_vectors(list(vectors.values()), vector)
     return dict(zip(vectors, scores.tolist(), strict=True))
 
 

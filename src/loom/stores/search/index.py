@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from loom.conversation.searchable import searchable_text
-from loom.recall.embedder import Embedder, Vector
+from loom.recall.embedder import Embedder, Vector, compare_vectors
 from loom.recall.index import Document, Size
 from loom.recall.ranking import RankedMessages, choose_important, rank_values
 from loom.stores.memory.uses import Use
@@ -424,7 +424,7 @@ class StoreIndex:
         if not found:
             return []
         keys = [key for key in newest if key in found]
-        scores = np.concatenate([found[key] for key in keys]).reshape(len(keys), -1) @ vector
+        scores = compare_vectors([found[key] for key in keys], vector)
         rounded = np.round(scores.astype(np.float64), _ROUNDED_DIGITS)
         order = np.argsort(-rounded, kind="stable")[:limit]  # of equals the newer
         return [keys[at] for at in order.tolist()]
