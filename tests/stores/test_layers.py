@@ -25,7 +25,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def loom(address: str, clock: Clock) -> Iterator[Loom]:
-    with Loom.open(address, now=clock, fresh_id=iter(map(str, range(100, 999))).__next__) as opened:
+    ids = iter(map(str, range(100, 999)))
+    # an embedder would make vectors in the background, at any time
+    with Loom.open(address, now=clock, fresh_id=ids.__next__, embedder="none") as opened:
         yield opened
 
 
@@ -243,7 +245,7 @@ def test_both_databases_give_the_same_layers(server: Any, tmp_path: Any) -> None
     for address in (str(tmp_path / "a.db"), server.url(name)):
         ids = iter(map(str, range(100, 999)))
         clock = Clock()
-        with Loom.open(address, now=clock, fresh_id=ids.__next__) as loom:
+        with Loom.open(address, now=clock, fresh_id=ids.__next__, embedder="none") as loom:
             session = loom.new()
             chance = random.Random(3)
             for number in range(150):

@@ -77,7 +77,7 @@ class _Covers(Struct, frozen=True):
     most_words: int  # what users' words may take of the tokens where they are more than expected
     standing_words: int  # tokens of users' words in what stands
     once: bool  # for a call that is its own
-    spoken: int = 0  # tokens of all users' words that are left out, for such a call
+    spoken: int  # tokens of all users' words that are left out
 
     @property
     def tokens(self) -> int:
@@ -156,7 +156,10 @@ def _plan_covers(
     is_first_of_much = not standing and total > LONG_HISTORY_ROOMS * room
     is_too_much = cost_of(standing) - stood + lines > line_room or spoken > most
     if not is_too_much and not is_first_of_much:
-        return _Covers(before, standing, lines, spoken - stood, most - stood, stood, once=False)
+        words = spoken - stood
+        return _Covers(
+            before, standing, lines, words, most - stood, stood, once=False, spoken=spoken
+        )
     spoken = _count_words(fitting, Span(0, newest), before)
     if spoken > most:
         spoken = most = int(most * WORDS_AFTER_MERGE)
@@ -165,7 +168,7 @@ def _plan_covers(
         stays = max(verbatim_tokens(fitting), _tokens_above_floor(fitting))
         left = int(room * FULL_AT_FIRST) - spoken - stays
         merged = min(int(line_room * LINES_AT_FIRST), left)
-    return _Covers(before, (), max(lines, merged), spoken, most, 0, once=False)
+    return _Covers(before, (), max(lines, merged), spoken, most, 0, once=False, spoken=spoken)
 
 
 def _count_words(fitting: Fitting, span: Span, before: Sequence[Piece]) -> int:
@@ -273,10 +276,9 @@ def _without_covers(fitting: Fitting, planned: _Covers) -> Fitting:
     known, but not more than this.
     """
     policy = fitting.policy
-    if not planned.once:
-        return replace(fitting, cover_share=policy.covers)
     beyond = int(planned.spoken * WORDS_BEYOND) + 1
-    return replace(fitting, cover_share=policy.once, cover_beyond=beyond)
+    share = policy.once if planned.once else policy.covers
+    return replace(fitting, cover_share=share, cover_beyond=beyond)
 
 
 def _beside_covers(fitting: Fitting, covers: _Covers) -> Fitting:

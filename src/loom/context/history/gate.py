@@ -366,19 +366,25 @@ def _set_needs(
             else:
                 needs = total
         if fitting.cover_share:  # where all of it fits nothing has to be told
-            needs = min(_add_covers(fitting, needs), max(total, needs))
+            needs = min(_add_covers(fitting, needs, total), max(total, needs))
         units[n].needs = needs
 
 
-def _add_covers(fitting: Fitting, needs: int) -> int:
+def _add_covers(fitting: Fitting, needs: int, total: int) -> int:
     """The room in which covers leave so many tokens. They take their share and something for users'
     words, or at most so many times their share, whatever is less.
+
+    What an epoch leaves out may return in a call that is its own. There covers take no more than
+    what is left out.
     """
-    share = fitting.cover_share
-    with_words = (needs + fitting.cover_beyond) / (1 - share)
+    with_share = needs / (1 - fitting.cover_share)
     if not fitting.cover_beyond:
-        return ceil(with_words) + 1
-    return ceil(min(with_words, needs / (1 - share * MAX_COVER_ONCE))) + 1
+        return ceil(with_share) + 1
+    once = fitting.policy.once
+    alone = min((needs + fitting.cover_beyond) / (1 - once), needs / (1 - once * MAX_COVER_ONCE))
+    if fitting.refill < 1:
+        alone = max(with_share, min(alone, (needs + total) / 2))
+    return ceil(alone) + 1
 
 
 def _take_rest(fitting: Fitting, units: list[_Unit], order: list[int], free: int) -> None:
