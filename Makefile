@@ -22,8 +22,9 @@ $(VENV)/test: $(VENV)/core
 demo: $(VENV)/core
 	$(BIN)/loom demo
 
+# Three at once on two cores: some tests wait for a database or another process.
 test: $(VENV)/test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 test-all: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ''

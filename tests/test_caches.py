@@ -108,12 +108,12 @@ def test_a_purge_and_a_close_let_go_of_all_words() -> None:
 
 
 def test_what_is_kept_takes_no_more_than_its_limit_in_bytes() -> None:
-    """Forty histories of 200,000 bytes, of which caches for two million keep a few."""
+    """Twenty histories of 200,000 bytes, of which caches for two million keep a few."""
     limit = 2_000_000
     caches = Caches(limit)
     asked = check_options(model="gpt-4o", window=4000, reserve_output=500)
     tracemalloc.start()
-    for number in range(40):
+    for number in range(20):
         said = [Message("user", (Text(f"{number} {turn} " + "word " * 800),)) for turn in range(50)]
         context = build(Conversation(messages=tuple(said)), replace(asked, caches=caches), (), None)
         assert context.report.dropped

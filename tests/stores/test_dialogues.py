@@ -26,6 +26,8 @@ from loom.stores.store import Store
 from loom.stores.tree.path import Node
 from tests.shared import examples
 
+pytestmark = pytest.mark.sqlite_first
+
 _numbers = itertools.count()
 
 

@@ -13,6 +13,8 @@ from loom.engine.prepare import request as preparing
 from loom.engine.reading import ReadingPlan, read_window
 from loom.engine.reading import ranges as reading
 
+pytestmark = pytest.mark.sqlite_first
+
 WINDOW = 8_000
 
 

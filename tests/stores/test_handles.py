@@ -24,6 +24,8 @@ from loom.stores.views import HandleTarget
 from tests.stores.history import open_loom, select
 from tests.stores.tables import undo_search
 
+pytestmark = pytest.mark.sqlite_first
+
 LONG = "The warp is forty threads wide. " * 150
 IMITATION = "[… 12 characters left out; recall ~aaaaaaaaaaaa …]"
 

@@ -25,6 +25,8 @@ from loom.stores.tree.path import Node
 from tests.shared import examples
 from tests.stores.history import open_loom
 
+pytestmark = pytest.mark.sqlite_first
+
 SECRET = "the combination is heddle-42"
 MODEL = Agent(name="ann", permissions=PERMISSIONS)
 

@@ -12,6 +12,8 @@ from loom.errors import ChoiceError
 from loom.stores.requests import SavedRequest
 from tests.stores.history import select
 
+pytestmark = pytest.mark.sqlite_first
+
 FRAME_HEADER_BYTES, WAL_HEADER_BYTES = 24, 32
 
 

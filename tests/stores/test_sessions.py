@@ -29,6 +29,8 @@ from loom.stores.sessions import Addition
 from loom.stores.sql.database import open_database
 from tests.stores.tables import undo_search
 
+pytestmark = pytest.mark.sqlite_first
+
 
 @pytest.fixture
 def loom(address: str) -> Iterator[Loom]:

@@ -8,6 +8,8 @@ import pytest
 from loom import Loom
 from loom.stores.tree.path import Node, Path
 
+pytestmark = pytest.mark.sqlite_first
+
 ANY = 1 << 40  # more tokens and messages than a path has
 
 

@@ -20,6 +20,8 @@ from loom.stores.view_record import VIEW_VERSION, StoredView, decode_view, encod
 from loom.stores.views import digest_of
 from tests.stores.history import open_loom, select
 
+pytestmark = pytest.mark.sqlite_first
+
 WINDOW = {"window": 900, "reserve_output": 100, "model": "gpt-4o"}
 
 

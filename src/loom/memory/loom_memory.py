@@ -66,6 +66,7 @@ class LoomMemory:
         self.loom = loom or Loom.open(":memory:")
         if self._is_own:
             self._end = finalize(self, _close_own, self.loom)
+            self._end.atexit = False  # what is in memory ends with the process
 
     def add_task(self, task: Task | Mapping[str, Any]) -> Task:
         """Add a task. One whose id is there already is not written again; what became of it is, if
@@ -142,7 +143,8 @@ class LoomMemory:
     def close(self) -> None:
         """Close the store, if it is this object's own."""
         if self._is_own:
-            self._end()
+            self._end.detach()
+            self.loom.close()
 
     async def run_off_loop(self, work: Callable[[], _T]) -> _T:
         """What work returns, which may read the store, off the event loop."""
@@ -213,13 +215,10 @@ def _drop_equal(entries: Sequence[TaskEntry]) -> list[TaskEntry]:
 
 
 def _close_own(loom: Loom) -> None:
-    """Close a store that nobody uses any more. The last one who used it may be a thread of the
-    store, which cannot wait for itself.
+    """Close a store that nobody uses any more. The garbage collector calls this in any thread, also
+    in one that holds a lock; so another thread does the work.
     """
-    if threading.current_thread().name.startswith("loom"):
-        threading.Thread(target=loom.close, name="close-memory").start()
-    else:
-        loom.close()
+    threading.Thread(target=loom.close, name="close-memory", daemon=True).start()
 
 
 def summarize_task(task: Task) -> TaskSummary:
