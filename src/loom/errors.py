@@ -9,6 +9,7 @@ LoomError
 │   └── DocumentTooLarge  it is beyond a limit; the text names the limit
 ├── CannotFit        what must be in a request does not fit its window
 ├── ChoiceError      the caller gave a name or a value that is not valid
+│   ├── ConfigError    a configuration file or variable is not valid; the text names file and line
 │   └── UnknownOption  a verb has no option of this name; it is a TypeError too
 ├── EmbedderError    an embedder cannot be loaded, or did not answer
 └── StoreError       the store cannot be opened, read or written
@@ -56,6 +57,18 @@ class CannotFit(LoomError):
 
 class ChoiceError(LoomError):
     """The caller gave a name or a value that is not valid; the text says which ones are."""
+
+
+class ConfigError(ChoiceError):
+    """A configuration file is not valid: `file` and `line` say where. A `line` of 0 means the whole
+    file.
+    """
+
+    def __init__(self, text: str, file: object, line: int = 0) -> None:
+        self.file = str(file)
+        self.line = line
+        where = f"{self.file}:{line}" if line else self.file
+        super().__init__(f"{where}: {text}")
 
 
 class UnknownOption(ChoiceError, TypeError):

@@ -1,0 +1,80 @@
+"""`.loom.toml`, the file in which a project says how Loom works in it.
+
+Nobody vouches for a project's file: it is read within limits, and only from the project.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from loom.config.toml_files import TomlFile, read_toml_file
+from loom.errors import ConfigError
+
+PROJECT_FILE = ".loom.toml"
+
+
+class ProjectFile(Struct, frozen=True):
+    """What was found for a folder: the project's file, or nothing, or what is wrong with it.
+
+    `root` is the folder that the file is in, or the folder that was asked for.
+    """
+
+    root: Path
+    file: TomlFile | None = None
+    problem: ConfigError | None = None
+
+    @property
+    def rules(self) -> Mapping[str, Any]:
+        """The table `[rules]`; empty if there is none, or if it is not a table."""
+        found = self.table.get("rules", {})
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def table(self) -> Mapping[str, Any]:
+        """All values of the file; empty if there is no file, or if it is not valid."""
+        return self.file.table if self.file else {}
+
+    def place(self, *key: str | int) -> str:
+        """File and line of a key, as `FILE:LINE`; "" without a file."""
+        return self.file.place(*key) if self.file else ""
+
+    def error(self, text: str, *key: str | int) -> ConfigError:
+        """An error about a key of the file. It names the file and the line."""
+        if self.file is None:
+            return ConfigError(text, self.root / PROJECT_FILE)
+        return self.file.error(text, *key)
+
+
+def read_project_file(folder: str | PathLike[str]) -> ProjectFile:
+    """The file `.loom.toml` of the project that a folder belongs to.
+
+    It is looked for in the folder and the folders above it, up to the root of the repository; if
+    there is no repository, up to the home folder; elsewhere only in the folder itself. Nothing is
+    raised: what is wrong with the file is its `problem`.
+    """
+    start = Path(os.path.realpath(folder))
+    for place in _folders_to_search(start):
+        path = place / PROJECT_FILE
+        try:
+            found = read_toml_file(path, within=place)
+        except ConfigError as error:
+            return ProjectFile(place, problem=error)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            return ProjectFile(place, problem=ConfigError(f"cannot be read: {reason}", path))
+        if found is not None:
+            return ProjectFile(place, found)
+    return ProjectFile(start)
+
+
+def _folders_to_search(start: Path) -> Iterator[Path]:
+    above = [start, *start.parents]
+    top = next((folder for folder in above if os.path.lexists(folder / ".git")), None)
+    if top is None:
+        home = Path(os.path.realpath(os.path.expanduser("~")))
+        top = home if home in above else start
+    yield from above[: above.index(top) + 1]
