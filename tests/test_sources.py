@@ -2,15 +2,19 @@
 more.
 """
 
+import asyncio
 import pkgutil
 from importlib import import_module
+from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from loom import Loom, Section
 from loom.context.options import check_options
 from loom.context.state.working import Working
 from loom.engine import sources
+from loom.engine.prepare import request
 from loom.engine.reading import ReadingStyle
 from loom.engine.sources import (
     EPOCH_SOURCES,
@@ -20,6 +24,8 @@ from loom.engine.sources import (
     Asking,
     gather,
 )
+from loom.engine.sources.asking import SourceSections
+from loom.engine.views import EpochText
 
 
 def ask(loom: Loom, **values: object) -> Asking:
@@ -65,3 +71,28 @@ def test_a_zone_that_the_caller_sizes_keeps_its_size() -> None:
         usual = gather(asking, SESSION_SOURCES).zones["working"]
         sized = replace(asking, options=replace(asking.options, zones={"working": usual + 500}))
         assert gather(sized, SESSION_SOURCES).zones["working"] == usual + 500
+
+
+def test_a_text_of_a_source_stays_as_the_epoch_began_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["first words"]
+
+    def begin(asking: Asking) -> EpochText:
+        return EpochText(said[-1], (str(len(said)),))
+
+    def place(asking: Asking) -> SourceSections:
+        made = asking.texts["example"]
+        note = f"made of {made.names}"
+        return SourceSections(sections=(Section("rules", made.text),), notes=(note,))
+
+    monkeypatch.setattr(sources, "BEGINNINGS", {"example": begin})
+    monkeypatch.setattr(request, "EPOCH_SOURCES", (place,))
+    for _ in range(2):  # the second time it is read from the store
+        with Loom.open(tmp_path / "loom.db", fresh_id=lambda: "one") as loom:
+            session = loom.session("one") if loom.sessions() else loom.new()
+            context = asyncio.run(session.prepare("Go on.", window=8000))
+            assert "first words" in context.anthropic()["system"][0]["text"]
+            assert "made of ('1',)" in context.report.notes
+            session.absorb("Done.")
+        said.append("other words")

@@ -53,6 +53,7 @@ class Options(Struct, frozen=True, kw_only=True):
     widened: Mapping[str, int] = {}
     # tokens that an epoch leaves free when it begins, for what its tail will say later
     ahead: int = 0
+    notes: tuple[str, ...] = ()  # what sources say in the report
     caches: Caches = SHARED
 
 

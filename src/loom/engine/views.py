@@ -2,6 +2,8 @@
 back.
 """
 
+from collections.abc import Mapping
+
 from msgspec import Struct, convert
 from msgspec.structs import astuple
 
@@ -19,6 +21,7 @@ from loom.stores import (
     SpanRecord,
     StoredView,
     StretchRecord,
+    TextRecord,
     ViewRecord,
 )
 
@@ -44,6 +47,15 @@ class EpochMemory(Struct, frozen=True):
     text: str
 
 
+class EpochText(Struct, frozen=True):
+    """A text of a source in the system text of an epoch, as it was when that began, and the names
+    of what it is made of.
+    """
+
+    text: str
+    names: tuple[str, ...] = ()
+
+
 class View(Struct, frozen=True, kw_only=True):
     """One version of what stands for what: an epoch, and which stretches of the path were read for
     it.
@@ -66,6 +78,7 @@ class View(Struct, frozen=True, kw_only=True):
     told: str = ""  # summaries in its system text
     map: EpochMap | None = None
     memory: EpochMemory | None = None
+    texts: Mapping[str, EpochText] = {}  # by the names of their sources
     given: str = ""  # the newest summary that a person wrote, by its name
     summaries: tuple[str, ...] = ()  # those that there were when it began, by their names
     shown: tuple[str, ...] = ()  # those of them that its requests show
@@ -97,6 +110,7 @@ def store_view(view: View) -> StoredView:
         told=view.told,
         map=MapRecord(view.map.project, view.map.text, view.map.files) if view.map else None,
         memory=MemoryRecord(view.memory.notes, view.memory.text) if view.memory else None,
+        texts={source: TextRecord(made.text, made.names) for source, made in view.texts.items()},
         given=view.given,
         summaries=view.summaries,
         shown=view.shown,
@@ -133,6 +147,7 @@ def restore_view(stored: StoredView) -> View:
         told=record.told,
         map=EpochMap(record.map.project, record.map.text, record.map.files) if record.map else None,
         memory=EpochMemory(record.memory.notes, record.memory.text) if record.memory else None,
+        texts={source: EpochText(made.text, made.names) for source, made in record.texts.items()},
         given=record.given,
         summaries=record.summaries,
         shown=record.shown,

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from loom.stores.view_record import SpanRecord as SpanRecord
     from loom.stores.view_record import StoredView as StoredView
     from loom.stores.view_record import StretchRecord as StretchRecord
+    from loom.stores.view_record import TextRecord as TextRecord
     from loom.stores.view_record import ViewRecord as ViewRecord
     from loom.stores.views import FoundHandle as FoundHandle
     from loom.stores.views import HandleTarget as HandleTarget
@@ -162,6 +163,7 @@ else:
                 "ItemRecord",
                 "MapRecord",
                 "MemoryRecord",
+                "TextRecord",
                 "PieceRecord",
                 "QuoteRecord",
                 "SpanRecord",

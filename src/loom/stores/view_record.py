@@ -106,6 +106,11 @@ class MemoryRecord(Struct, frozen=True):
     text: str
 
 
+class TextRecord(Struct, frozen=True, omit_defaults=True):
+    text: str
+    names: tuple[str, ...] = ()
+
+
 class ViewRecord(Struct, frozen=True, kw_only=True):
     """A view. Its session, its node and how far it goes are columns of the table."""
 
@@ -122,6 +127,7 @@ class ViewRecord(Struct, frozen=True, kw_only=True):
     told: str = ""
     map: MapRecord | None = None
     memory: MemoryRecord | None = None
+    texts: dict[str, TextRecord] = {}
     given: str = ""
     summaries: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()

@@ -68,6 +68,7 @@ from loom.engine.sources import (
     TAIL_SOURCES,
     WINDOW_SOURCES,
     Asking,
+    begin_texts,
     choose_lasting_notes,
     draw_epoch_map,
     gather,
@@ -226,6 +227,7 @@ def _ask_sources(asked: RequestInput, path: Path, head: Conversation) -> Asking:
         head=head,
         asides=() if style.document else tuple(asked.store.sessions.newest_asides(asked.row, path)),
         project=asked.project,
+        folder=asked.project.root if asked.project else "",
         knowledge=asked.knowledge,
         remembers=asked.remembers,
     )
@@ -321,6 +323,7 @@ def _go_on(
             summary=view.told,
             map=view.map,
             memory=keep_own_notes(found.asking, view),
+            texts=view.texts,
         ),
         EPOCH_SOURCES,
     )
@@ -337,7 +340,7 @@ def _go_on(
         )
         context = replace(context, report=report, continuation=back)
         view = replace(view, undone=False, session=0)
-    return _with_notes(context, found.overlay, asked), remember(
+    return _with_notes(context, found.overlay, asked, full.notes), remember(
         context, reading, options, found.model, view
     )
 
@@ -476,6 +479,7 @@ def _begin(
     made = draw_epoch_map(options, found.head, asked.project)
     asking = replace(found.asking, options=options, summary=told.text, map=made, begins=True)
     asking = replace(asking, path=found.path, memory=choose_lasting_notes(asking))
+    asking = replace(asking, texts=begin_texts(asking))
     full = gather(asking, EPOCH_SOURCES)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = build(said, full, pins, begins, assembled.places, asked.fetch)
@@ -491,11 +495,14 @@ def _begin(
         told=told.text,
         map=keep_shown_map(made, context.report),
         memory=asking.memory,
+        texts=asking.texts,
         given=written_by_person(found.summaries),
         summaries=names_of(told.summaries),
         shown=shown_summaries(told.summaries, context),
     )
-    return _with_notes(context, found.overlay, asked), replace(began, view=view, note=told.note)
+    return _with_notes(context, found.overlay, asked, full.notes), replace(
+        began, view=view, note=told.note
+    )
 
 
 def _forget_dropped(
@@ -563,11 +570,13 @@ def _with_damage(context: Context) -> Context:
     return replace(context, report=replace(context.report, epoch_reason=why))
 
 
-def _with_notes(context: Context, overlay: Overlay, asked: RequestInput) -> Context:
+def _with_notes(
+    context: Context, overlay: Overlay, asked: RequestInput, said: tuple[str, ...]
+) -> Context:
     """The context with a line in its report for each message that is hidden from it, and notes of
-    the tree, the project and the knowledge bases.
+    the tree, the sources, the project and the knowledge bases.
     """
-    notes = overlay.notes
+    notes = (*overlay.notes, *said)
     for source in (asked.project, asked.knowledge):
         notes = (*notes, *(source.notes if source else ()))
     if not overlay.hidden and not notes:

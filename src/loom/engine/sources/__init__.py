@@ -5,6 +5,9 @@ All are asked at every request: SESSION_SOURCES and WINDOW_SOURCES before messag
 EPOCH_SOURCES after that. SESSION_SOURCES add what is in the tail, WINDOW_SOURCES what the window
 began with. EPOCH_SOURCES get what the epoch began with: its view stores it.
 
+A source that is in BEGINNINGS has a function `begin(asking)` too. It makes the text for an epoch
+that begins. The view stores that text, and `gather` finds it in `asking.texts`.
+
 TAIL_SOURCES are asked when the request is made, for they depend on what it shows. They add to its
 tail, if there is room.
 
@@ -12,7 +15,7 @@ Other words in the system text end the epoch. So a new source uses a zone of the
 is stored in the view.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -28,7 +31,7 @@ from loom.engine.sources import (
     system_messages,
     working_state,
 )
-from loom.engine.sources.asking import Asking, Gather
+from loom.engine.sources.asking import Asking, Begin, Gather
 from loom.engine.sources.memory import choose_lasting_notes, keep_own_notes
 from loom.engine.sources.project_map import (
     check_project,
@@ -39,6 +42,7 @@ from loom.engine.sources.project_map import (
     read_project,
 )
 from loom.engine.sources.working_state import is_in_requests
+from loom.engine.views import EpochText
 
 SESSION_SOURCES: tuple[Gather, ...] = (agent_blocks.gather, working_state.gather)
 WINDOW_SOURCES: tuple[Gather, ...] = (handoff.gather, system_messages.gather)
@@ -48,6 +52,7 @@ EPOCH_SOURCES: tuple[Gather, ...] = (
     project_map.gather,
     knowledge.gather,
 )
+BEGINNINGS: Mapping[str, Begin] = {}
 TAIL_SOURCES: tuple[Gather, ...] = (recalled.gather,)
 
 
@@ -63,8 +68,19 @@ def gather(asking: Asking, sources: Iterable[Gather]) -> Options:
             sections=(*options.sections, *found.sections),
             zones={**found.rooms, **options.zones},
             ahead=options.ahead + found.ahead,
+            notes=(*options.notes, *found.notes),
         )
     return options
+
+
+def begin_texts(asking: Asking) -> dict[str, EpochText]:
+    """The texts of all sources that have one for an epoch that begins."""
+    texts = {}
+    for source, begin in BEGINNINGS.items():
+        made = begin(asking)
+        if made is not None:
+            texts[source] = made
+    return texts
 
 
 __all__ = [
@@ -73,6 +89,7 @@ __all__ = [
     "TAIL_SOURCES",
     "WINDOW_SOURCES",
     "Asking",
+    "begin_texts",
     "check_project",
     "choose_lasting_notes",
     "draw_epoch_map",

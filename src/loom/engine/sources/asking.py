@@ -10,7 +10,7 @@ from loom.context import Context, Handoff, Options, Section, Working
 from loom.conversation.message import Conversation
 from loom.engine.reading import ReadingStyle
 from loom.engine.recalling import RecallLookup, Recollections
-from loom.engine.views import EpochMap, EpochMemory
+from loom.engine.views import EpochMap, EpochMemory, EpochText
 from loom.providers.knowledge import Findings
 from loom.stores import Aside, Overlay, Path, SessionRow, Store
 
@@ -27,7 +27,8 @@ class Asking(Struct, frozen=True, kw_only=True):
 
     The row of a guest has the key 0: it has nothing of its own. `remembers`: notes of the session
     may be shown; a guest has none. `begins` says that an epoch begins with this request.
-    `knowledge` is None if no knowledge base was asked.
+    `knowledge` is None if no knowledge base was asked. `texts` are those that the epoch began with,
+    by the names of their sources. `folder` is that of the project, as an absolute path.
 
     A source of the tail gets the `context` as it is without it, the path with what bears on it, and
     what `find`s old messages.
@@ -47,6 +48,8 @@ class Asking(Struct, frozen=True, kw_only=True):
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
     memory: EpochMemory | None = None
+    texts: Mapping[str, EpochText] = {}
+    folder: str = ""
     remembers: bool = False
     begins: bool = False
     context: Context | None = None
@@ -56,8 +59,8 @@ class Asking(Struct, frozen=True, kw_only=True):
 
 class SourceSections(Struct, frozen=True, kw_only=True):
     """What a source adds: sections, rooms for those that must not be cut, tokens left free for
-    later requests of the epoch. A source of the tail gives the handle of each section, and notes
-    of what went wrong.
+    later requests of the epoch, and notes of what went wrong. A source of the tail gives the handle
+    of each section.
     """
 
     sections: tuple[Section, ...] = ()
@@ -69,6 +72,7 @@ class SourceSections(Struct, frozen=True, kw_only=True):
 
 NOTHING = SourceSections()
 Gather = Callable[[Asking], SourceSections]
+Begin = Callable[[Asking], EpochText | None]
 
 
 def gather_whole(section: Section) -> SourceSections:
