@@ -94,5 +94,5 @@ def test_a_text_of_a_source_stays_as_the_epoch_began_with_it(
             context = asyncio.run(session.prepare("Go on.", window=8000))
             assert "first words" in context.anthropic()["system"][0]["text"]
             assert "made of ('1',)" in context.report.notes
-            session.absorb("Done.")
+            session.append({"role": "assistant", "content": "Done."})
         said.append("other words")

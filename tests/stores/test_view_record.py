@@ -89,7 +89,7 @@ def test_the_names_in_a_record_stay(address: str) -> None:
     assert record["version"] == 2
     assert sorted(record) == [
         "as_of", "epoch", "given", "holes", "left", "map", "memory", "of", "positions", "ranges",
-        "ratio", "shape", "shown", "summaries",
+        "ratio", "shape", "shown", "summaries", "texts",
         "told", "total", "undone", "version",
     ]  # fmt: skip
     epoch = record["epoch"]
