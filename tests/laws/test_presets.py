@@ -294,7 +294,7 @@ section_lists = st.lists(
 )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(
     messages=transcripts(),
     called=st.integers(1, 40),

@@ -39,6 +39,8 @@ ODD: list[Any] = [
     "\ud800",
 ]  # fmt: skip
 
+pytestmark = pytest.mark.sqlite_first
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:

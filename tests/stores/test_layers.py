@@ -17,6 +17,8 @@ from tests.stores.test_notes import Clock
 
 DAY = 86_400_000
 
+pytestmark = pytest.mark.sqlite_first
+
 
 @pytest.fixture
 def clock() -> Clock:

@@ -20,6 +20,8 @@ from tests.shared import examples
 
 WORDS = ("receipt", "cart", "stock", "refund", "voucher", "parcel", "courier", "ledger")
 
+pytestmark = pytest.mark.sqlite_first
+
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -25,6 +25,8 @@ _MIDDLE = ["lon", "mer", "tik", "vas", "nor", "dul", "fam", "gre"]
 _END = ["ate", "ing", "ous", "ist", "el", "o", "um", "ern"]
 WORDS = [a + b + c for a in _BEGIN for b in _MIDDLE for c in _END]
 
+pytestmark = pytest.mark.sqlite_first
+
 
 @pytest.fixture
 def loom(tmp_path: Path) -> Iterator[Loom]:

@@ -15,6 +15,8 @@ from tests.stores.conftest import address as address
 from tests.stores.conftest import server as server
 from tests.stores.history import open_loom
 
+pytestmark = pytest.mark.sqlite_first
+
 
 @pytest.fixture
 def loom(address: str) -> Iterator[Loom]:
