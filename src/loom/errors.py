@@ -88,16 +88,18 @@ class StoreError(LoomError):
 
 
 class Conflict(StoreError):
-    """Somebody else moved what this call was about to change: read the session again, then
-    decide.
+    """Somebody else moved what this call was about to change: read it again, then decide.
+
+    `session` is the session that was moved, or in which the decision was logged that was changed.
     """
 
-    def __init__(self, session: str, expected: str, found: str) -> None:
+    def __init__(self, session: str, expected: str, found: str, text: str = "") -> None:
         self.session = session
         self.expected = expected
         self.found = found
         super().__init__(
-            f"session {session} was changed by somebody else: expected it at "
+            text
+            or f"session {session} was changed by somebody else: expected it at "
             f"{expected or 'its beginning'}, "
             f"found it at {found or 'its beginning'}; read it again and repeat the change"
         )

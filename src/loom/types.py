@@ -29,10 +29,19 @@ from loom.conversation.message import Carried, Opaque
 from loom.conversation.outline import OutlineNode
 from loom.conversation.tree import ChosenVersion, Flags, Link, TreeNode
 from loom.conversation.turns import Span
+from loom.decisions.pulse import Pulse, PulseList
+from loom.decisions.values import Decision, DecisionEdge, DecisionGraph
 from loom.dialects.input import Answer
 from loom.dialects.repair import Change, RepairedConversation, SeenHistories
 from loom.dialects.wire import Dialect, Finding, Loss, RenderedRequest, WireRule
 from loom.engine.answers import AnswerOutcome
+from loom.engine.decisions import (
+    ConfidenceChange,
+    LogOptions,
+    Pivot,
+    ProjectDecisions,
+    SessionDecisions,
+)
 from loom.engine.layers import MemoryItem
 from loom.engine.loom import OpenOptions
 from loom.engine.memory import ProjectMemory, RememberOptions, SessionMemory
@@ -47,6 +56,7 @@ from loom.recall.hits import Hit, Neighbour
 from loom.runtime import EventBus, Subscription, Task
 from loom.stores import (
     Aside,
+    DecisionScope,
     EdgeMark,
     HandleTarget,
     ImportedSession,
@@ -75,9 +85,14 @@ __all__ = [
     "Carried",
     "Change",
     "ChosenVersion",
+    "ConfidenceChange",
     "Continuation",
     "Counter",
     "Dashboard",
+    "Decision",
+    "DecisionEdge",
+    "DecisionGraph",
+    "DecisionScope",
     "Dialect",
     "EdgeMark",
     "EpochReason",
@@ -96,6 +111,7 @@ __all__ = [
     "KnowledgeItem",
     "Link",
     "ListedTree",
+    "LogOptions",
     "Loss",
     "Map",
     "Mark",
@@ -109,9 +125,13 @@ __all__ = [
     "OutlineNode",
     "Outlook",
     "Piece",
+    "Pivot",
     "Places",
     "PrepareOptions",
+    "ProjectDecisions",
     "ProjectMemory",
+    "Pulse",
+    "PulseList",
     "Quote",
     "RememberOptions",
     "RenderedRequest",
@@ -123,6 +143,7 @@ __all__ = [
     "Run",
     "SayOptions",
     "SeenHistories",
+    "SessionDecisions",
     "SessionMemory",
     "SessionRow",
     "ShownFile",

@@ -13,18 +13,34 @@ import pytest
 
 from loom import Conflict, Event, Loom, LoomTree, Session, StoreError
 from loom.providers.scripted import ScriptedModel
-from loom.types import ProjectMemory, SessionMemory
+from loom.types import ProjectDecisions, ProjectMemory, SessionDecisions, SessionMemory
 
 # What does no work of the store: names, listening, what has verbs of its own, and what is awaited
 # already.
 NO_WORK = {
     *("start", "listen", "emit", "id", "title", "head", "cursor", "open", "close", "knowledge"),
-    *("memory", "open_handle", "bus", "publish_events"),
+    *(
+        "memory",
+        "open_handle",
+        "bus",
+        "publish_events",
+        "decisions",
+        "of_folder",
+        "folder",
+        "scope",
+    ),
+    "notify_agent",
 }
 WINDOW = {"window": 4000, "reserve_output": 500, "model": "gpt-4o"}
 
 
-@pytest.mark.parametrize("kind", [Loom, Session, LoomTree, ProjectMemory, SessionMemory])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Loom, Session, LoomTree, ProjectMemory, SessionMemory),
+        *(ProjectDecisions, SessionDecisions),
+    ],
+)
 def test_every_synchronous_verb_has_a_form_that_is_awaited(kind: type) -> None:
     for name, member in inspect.getmembers(kind):
         if (

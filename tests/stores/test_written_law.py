@@ -45,7 +45,7 @@ from loom.conversation.tree import Flags, Link, TreeNode
 from loom.errors import CannotFit, Conflict, StoreError
 from loom.runtime import Task
 from loom.stores.health.doctor import examine
-from loom.types import SessionMemory
+from loom.types import SessionDecisions, SessionMemory
 from tests.shared import EXAMPLES, examples
 
 # Wild values
@@ -231,6 +231,8 @@ class Rig:
         self.buffer = self.loom.new_tree("a buffer", head=TreeHead(mode="buffer"))
         self.line = self.buffer.say("line ")
         self.note = self.session.memory.remember("the answer is 42", kind="fact")
+        self.decision = self.session.decisions.log("use JWT", confidence=80)
+        self.goal = self.session.decisions.log("ship it", kind="goal")
 
     def on(self, cls: type) -> Any:
         return {
@@ -238,6 +240,7 @@ class Rig:
             LoomTree: self.tree,
             Loom: self.loom,
             SessionMemory: self.session.memory,
+            SessionDecisions: self.session.decisions,
         }[cls]
 
     def values(self, cls: type, verb: str) -> dict[str, st.SearchStrategy[Any]]:
@@ -333,6 +336,7 @@ class Rig:
             "progress": told(None),
             "name": told(self.nodes[0].id, "~aaaaaaaaaaaa"),
             **(self.memory_values() if cls is SessionMemory else {}),
+            **(self.decision_values() if cls is SessionDecisions else {}),
             "notes": flags,
             # What only the engine gives: not wild, but as it is by default.
             "records": told(()),
@@ -367,9 +371,30 @@ class Rig:
             "valid_until": times,
         }
 
+    def decision_values(self) -> dict[str, st.SearchStrategy[Any]]:
+        """Right values for what is decided."""
+        names = told(self.decision.id, self.decision.id[:4], self.goal.id)
+        words = told("Use JWT", "日本", "a\nb", "ship it")
+        return {
+            **dict.fromkeys(("name", "old", "new", "source", "target"), names),
+            **dict.fromkeys(("title", "observation", "new_approach"), words),
+            **dict.fromkeys(("description", "rationale", "why"), told("", "because", "\ud800\0")),
+            "commits": told((), ["4fd1c2e"]),
+            "confidence": told(None, 0, 49, 100),
+            "edge": told("leads_to", "supersedes", "requires"),
+            "kind": told("goal", "decision", "blocks", "leads_to"),
+            "metadata": told({}, {"a": [1, None, "日本"]}),
+            "nodes": told((), [self.nodes[0].id]),
+            "parent": told(None, self.goal.id),
+            "weight": told(1.0, 0, 2.5),
+        }
+
 
 WRITES = {
     SessionMemory: {"forget", "purge", "remember"},
+    SessionDecisions: {
+        *("abandon", "attach", "link", "log", "pivot", "purge", "set_confidence", "supersede"),
+    },
     Session: {
         *(
             "absorb",
@@ -420,6 +445,11 @@ WRITES = {
 }
 READS = {
     SessionMemory: {"across", "important", "note", "notes", "recent", "summaries"},
+    SessionDecisions: {
+        *("active_goals", "decision", "edges", "folder", "folders", "graph", "list_all"),
+        *("of_folder", "of_session", "own", "prior", "pulse", "rank", "recent", "revision"),
+        *("scope", "search"),
+    },
     Session: {
         *(
             "conversation",
@@ -434,7 +464,7 @@ READS = {
             "response",
             "resume",
         ),
-        *("memory", "metadata", "search", "summary", "versions", "working"),
+        *("decisions", "memory", "metadata", "search", "summary", "versions", "working"),
     },
     LoomTree: {
         *(
@@ -469,12 +499,14 @@ READS = {
         *("index", "knowledge", "search", "sessions", "settle", "tree", "trees"),
         *("bus", "task", "task_at", "tasks"),
         *("index", "knowledge", "memory", "search", "sessions", "settle", "tree", "trees"),
+        "decisions",
     },
 }
 # Parts of other verbs, for the engine; and what has no values of its own: a model that answers, a
 # listener.
 INSIDE = {
     SessionMemory: {"run_off_loop"},
+    SessionDecisions: {"run_off_loop"},
     Session: {"take", "emit", "run_off_loop", "summarize"},
     LoomTree: {"run_off_loop"},
     Loom: {"start", "listen", "emit", "open_handle", "publish_events", "run_off_loop"},
@@ -512,7 +544,7 @@ def draw_call(
 
 # An agent that comes to a tree gets a session there, and that is all that a verb may leave behind
 # which is then refused.
-TABLES = ("nodes", "notes", "records", "settings", "trees")
+TABLES = ("decision_edges", "decisions", "nodes", "notes", "records", "settings", "trees")
 COUNTED = len(TABLES)
 
 
@@ -534,6 +566,8 @@ def read_everything(address: str) -> None:
         assert isinstance(loom.preferences, Preferences)
         assert all(isinstance(agent, Agent) for agent in loom.agents())
         lines = list(loom.export(everywhere=True))
+        loom.decisions.graph()
+        loom.decisions.pulse()
         assert all(isinstance(entry.task, Task) for entry in loom.tasks(every_session=True))
         for row in [*loom.sessions(), *loom.sessions(archived=True)]:
             session = loom.session(row.id)
@@ -550,6 +584,7 @@ def read_everything(address: str) -> None:
             session.memory.recent()
             session.memory.important()
             session.memory.summaries()
+            session.decisions.own()
             if session.cursor is not None or session.draft_text:
                 prepare(session, preview=True)
         for listed in loom.trees():

@@ -320,6 +320,8 @@ def _fit(value: Any, info: inspect.Type) -> Any:  # noqa: C901
             return _number(value)
         case inspect.VarTupleType(item):
             return _tuple(value, item)
+        case inspect.DictType():
+            return _mapping(value)
         case inspect.UnionType(kinds):
             return _any_of(value, kinds)
         case inspect.StructType(kind):
@@ -384,6 +386,12 @@ def _tuple(value: Any, item: inspect.Type) -> tuple[Any, ...]:
     if type(value) is tuple and all(a is b for a, b in zip(made, value, strict=True)):
         return value
     return tuple(made)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise Misfit("a mapping whose names are texts", value)
+    return value if type(value) is dict else dict(value)
 
 
 def _any_of(value: Any, kinds: tuple[inspect.Type, ...]) -> Any:

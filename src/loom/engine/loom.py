@@ -29,6 +29,7 @@ from loom.conversation.tree import Preferences, Tree, TreeHead
 from loom.dialects.document import to_plain_text
 from loom.engine.answers import AnswerOutcome
 from loom.engine.commands import carry_out
+from loom.engine.decisions import ProjectDecisions
 from loom.engine.emitter import EventEmitter
 from loom.engine.indexer import Indexer
 from loom.engine.inputs import parse_head, parse_messages
@@ -394,6 +395,11 @@ class Loom(Workspace):
     def memory(self) -> ProjectMemory:
         """What the project remembers. A session has a memory of its own: `Session.memory`."""
         return ProjectMemory(self)
+
+    @property
+    def decisions(self) -> ProjectDecisions:
+        """The decisions of the project. A session has its own way to them: `Session.decisions`."""
+        return ProjectDecisions(self)
 
     @checks_arguments
     def search(

@@ -58,6 +58,7 @@ from loom.engine.answers import (
     take_out_commands,
 )
 from loom.engine.aware import addendum, headers_from
+from loom.engine.decisions import SessionDecisions
 from loom.engine.inputs import Given, parse_head, parse_with_metadata, title_of
 from loom.engine.knowledge import find_question, learn_cited, make_evidence
 from loom.engine.memory import SessionMemory
@@ -1153,6 +1154,11 @@ class Session:
         return SessionMemory(
             self._workspace, lambda: (self.row, self.path), self._overlay, self.run_off_loop
         )
+
+    @property
+    def decisions(self) -> SessionDecisions:
+        """The decisions of the project. What is logged here is logged in this session."""
+        return SessionDecisions(self._workspace, lambda: self.row, self.run_off_loop)
 
     @checks_arguments
     def pin(self, name: str, *, on: bool = True) -> int:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from loom.context import Caches
 from loom.conversation.agents import Agent
 from loom.conversation.checked import checks_arguments
+from loom.decisions.pulse import Pulse
 from loom.engine.answers import Order
 from loom.engine.aware import Result
 from loom.engine.indexer import Indexer
@@ -24,7 +25,7 @@ from loom.engine.summarize import Model
 from loom.engine.uses import UseLog
 from loom.runtime import EventBus
 from loom.runtime.threads import WORKERS, Threads
-from loom.stores import Scope, SessionRow, Store, StoredEvents
+from loom.stores import DecisionScope, Scope, SessionRow, Store, StoredEvents
 
 if TYPE_CHECKING:
     from loom.providers.knowledge import StoredKnowledgeBase
@@ -42,6 +43,7 @@ EventKind = Literal[
     "switched",
     "changed",
     "marked",
+    "decided",
     "purged",
 ]
 MAX_FAILURES = 3  # in a row, after which a session's background work rests
@@ -105,6 +107,8 @@ class Workspace:
         self._knowledge: StoredKnowledgeBase | None = None
         self._bus: EventBus | None = None
         self.emitters: list[Closable] = []
+        # the last pulse of each graph of decisions: its revision, and until when it holds
+        self.pulses: dict[DecisionScope, tuple[int, int, Pulse]] = {}
 
     def __repr__(self) -> str:
         scope = self.scope
@@ -251,5 +255,6 @@ class Workspace:
         self._threads.close()
         self.uses.flush()
         self.caches.clear()
+        self.pulses.clear()
         self.recaller.forget()
         self.store.close()

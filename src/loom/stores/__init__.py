@@ -3,6 +3,13 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loom.stores.decisions.graph import DecisionCounts as DecisionCounts
+    from loom.stores.decisions.graph import DecisionFilter as DecisionFilter
+    from loom.stores.decisions.graph import DecisionMatches as DecisionMatches
+    from loom.stores.decisions.graph import PulseCounts as PulseCounts
+    from loom.stores.decisions.rows import DecisionScope as DecisionScope
+    from loom.stores.decisions.rows import StoredDecision as StoredDecision
+    from loom.stores.decisions.writing import GraphWriter as GraphWriter
     from loom.stores.events import StoredEvents as StoredEvents
     from loom.stores.health.checkup import Problem as Problem
     from loom.stores.health.doctor import examine as examine
@@ -100,6 +107,14 @@ else:
     __getattr__, __dir__, __all__ = open_door(
         __name__,
         {
+            "decisions.graph": (
+                "DecisionCounts",
+                "DecisionFilter",
+                "DecisionMatches",
+                "PulseCounts",
+            ),
+            "decisions.rows": ("DecisionScope", "StoredDecision"),
+            "decisions.writing": ("GraphWriter",),
             "events": ("StoredEvents",),
             "health.checkup": ("Problem",),
             "health.doctor": ("examine",),

@@ -17,6 +17,7 @@ from loom.conversation.names import check_name, plain_name
 from loom.conversation.system_messages import kind_of
 from loom.conversation.tree import TreeHead
 from loom.errors import ChoiceError, Conflict, shorten
+from loom.stores.decisions.writing import take_decisions_of
 from loom.stores.events import take_events_of
 from loom.stores.health.purge import held_by, take_words
 from loom.stores.memory.notes import take_notes_of
@@ -646,6 +647,7 @@ class Sessions:
             take_events_of(writer, where, row.id, row.key, sorted(gone))
             take_words(writer, row.tree, row.key, gone, now)
             _take_notes(writer, row, gone if notes else None)
+            take_decisions_of(writer, *where, row.id)
             writer.all(
                 """UPDATE sessions SET title = '', cursor = NULL, head = $2, asides = '[]',
                     calibration = '', model = '',

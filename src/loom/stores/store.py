@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from loom.stores.decisions.graph import StoredDecisions
 from loom.stores.knowledge.documents import Documents
 from loom.stores.memory.notes import StoredNotes
 from loom.stores.memory.uses import Uses
@@ -54,6 +55,7 @@ class Store:
         self.tasks = Tasks(self.database, self.sessions)
         self.notes = StoredNotes(self.database)
         self.uses = Uses(self.database)
+        self.decisions = StoredDecisions(self.database)
 
     @cached_property
     def search(self) -> "SearchIndex":

@@ -285,4 +285,40 @@ WHERE state IN (0, 1) AND target <> ''",
 WHERE state IN (0, 1) AND target_node <> ''",
         ),
     ),
+    Migration(
+        12,
+        "decisions of projects, and the edges between them",
+        (
+            # What was decided in a folder of a project: by which rules its words were split, and
+            # how often it changed. `name` is a digest of the folder, or empty if there is none.
+            """CREATE TABLE decision_graphs (
+                key {serial}, tenant TEXT {binary} NOT NULL, project TEXT {binary} NOT NULL,
+                name TEXT {binary} NOT NULL, folder TEXT NOT NULL, version BIGINT NOT NULL,
+                revision BIGINT NOT NULL, UNIQUE (tenant, project, name))""",
+            # `shelf` is the list that a decision is in, `placed` since when; `title` is a digest
+            # of its title. `data` is null once purged.
+            """CREATE TABLE decisions (
+                key {serial}, graph BIGINT NOT NULL, id TEXT {binary} NOT NULL,
+                session TEXT {binary} NOT NULL, agent TEXT NOT NULL, kind TEXT NOT NULL,
+                status TEXT NOT NULL, confidence BIGINT, parent TEXT {binary} NOT NULL,
+                generation BIGINT NOT NULL, shelf TEXT {binary} NOT NULL, placed BIGINT NOT NULL,
+                title TEXT {binary} NOT NULL, data TEXT, created BIGINT NOT NULL,
+                updated BIGINT NOT NULL, UNIQUE (graph, id))""",
+            "CREATE INDEX decisions_shelf ON decisions (graph, shelf, placed, key)",
+            "CREATE INDEX decisions_session ON decisions (graph, session, created, key)",
+            "CREATE INDEX decisions_created ON decisions (graph, created, key)",
+            "CREATE INDEX decisions_goal ON decisions (graph, title) WHERE shelf = 'goal'",
+            """CREATE TABLE decision_edges (
+                key {serial}, graph BIGINT NOT NULL, source BIGINT NOT NULL, target BIGINT NOT NULL,
+                kind TEXT NOT NULL, weight DOUBLE PRECISION NOT NULL,
+                session TEXT {binary} NOT NULL, agent TEXT NOT NULL, data TEXT,
+                created BIGINT NOT NULL, UNIQUE (source, target, kind))""",
+            "CREATE INDEX decision_edges_target ON decision_edges (target)",
+            "CREATE INDEX decision_edges_graph ON decision_edges (graph, key)",
+            """CREATE TABLE decision_terms (
+                graph BIGINT NOT NULL, term TEXT {binary} NOT NULL, decision BIGINT NOT NULL,
+                PRIMARY KEY (graph, term, decision)){clustered}""",
+            "CREATE INDEX decision_terms_decision ON decision_terms (decision)",
+        ),
+    ),
 )

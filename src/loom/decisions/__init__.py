@@ -1,0 +1,3 @@
+"""The decision graph: goals, decisions, options, actions, outcomes, observations and revisits, and
+what is computed of them.
+"""
