@@ -17,7 +17,7 @@ def ask(words: str) -> Conversation:
 
 
 def answer(model: ScriptedModel, request: Conversation) -> Message:
-    return asyncio.run(model.answer(request))
+    return asyncio.run(model.answer(request)).message
 
 
 CALL = Message("assistant", (ToolCall("call_1", "bash", '{"command":"ls"}'),))
@@ -110,7 +110,7 @@ def test_it_drives_an_agent_that_calls_tools() -> None:
     async def agent(model: ScriptedModel) -> str:
         messages = [Message("user", (Text("list the files"),))]
         while True:
-            said = await model.answer(Conversation(messages=tuple(messages)))
+            said = (await model.answer(Conversation(messages=tuple(messages)))).message
             messages.append(said)
             if not said.calls:
                 return said.text

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from loom.dialects.repair import restore_ids as restore_ids
     from loom.engine.loom import Loom as Loom
     from loom.engine.sessions import Session as Session
-    from loom.engine.summarize import Model as Model
     from loom.engine.tools import tools as tools
     from loom.engine.trees import LoomTree as LoomTree
     from loom.engine.window import ContextWindow as ContextWindow
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from loom.errors import StoreError as StoreError
     from loom.errors import WireError as WireError
     from loom.project.maps import project_map as project_map
+    from loom.providers.models import Model as Model
     from loom.stores import Node as Node
     from loom.transcripts.formats import read_runs as read_runs
     from loom.transcripts.trees import read_trees as read_trees
@@ -88,7 +88,6 @@ else:  # importing loom does no work
             "dialects.repair": ("repair", "restore_ids"),
             "engine.loom": ("Loom",),
             "engine.sessions": ("Session",),
-            "engine.summarize": ("Model",),
             "engine.tools": ("tools",),
             "engine.trees": ("LoomTree",),
             "engine.window": ("ContextWindow",),
@@ -102,6 +101,7 @@ else:  # importing loom does no work
                 "WireError",
             ),
             "project.maps": ("project_map",),
+            "providers.models": ("Model",),
             "stores": ("Node",),
             "transcripts.formats": ("read_runs",),
             "transcripts.trees": ("read_trees", "write_trees"),

@@ -12,11 +12,17 @@ LoomError
 │   ├── ConfigError    a configuration file or variable is not valid; the text names file and line
 │   └── UnknownOption  a verb has no option of this name; it is a TypeError too
 ├── EmbedderError    an embedder cannot be loaded, or did not answer
+├── ProviderError    a provider refused a request, could not be reached, or broke off
+│   ├── RequestTooLong   the request was longer than the window of the model
+│   ├── ProviderTimeout  the provider did not answer in time; it is a TimeoutError too
+│   └── BrokenAnswer     the answer broke off; `partial` is what came of it
 └── StoreError       the store cannot be opened, read or written
     ├── Conflict     somebody else moved what this call was about to change
     ├── Diverged     a session of an import is already stored and differs
     └── Unfinished   a purge deleted the words, but copies of them are still on disk
 """
+
+from typing import Any
 
 
 class LoomError(Exception):
@@ -79,6 +85,64 @@ class EmbedderError(LoomError):
     """An embedder cannot be loaded, or did not answer; the text names it. A search without vectors
     still works.
     """
+
+
+class ProviderError(LoomError):
+    """A provider refused a request, could not be reached, or broke off; the text says what it said.
+
+    `status` is that of HTTP, 0 if there was none. `is_passing`: the same request may succeed later.
+    `retry_after` is how many seconds the provider asks to wait, None if it does not say.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        provider: str = "",
+        status: int = 0,
+        is_passing: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        self.provider = provider
+        self.status = status
+        self.is_passing = is_passing
+        self.retry_after = retry_after
+        super().__init__(text)
+
+
+class RequestTooLong(ProviderError):
+    """The request was longer than the window of the model. Give this error to
+    `prepare(overflow=…)`, which makes a shorter one.
+
+    `limit` is the window and `asked` the tokens counted, 0 where the provider did not say.
+    """
+
+    def __init__(
+        self, text: str, *, provider: str = "", status: int = 0, limit: int = 0, asked: int = 0
+    ) -> None:
+        self.limit = limit
+        self.asked = asked
+        super().__init__(text, provider=provider, status=status)
+
+
+class ProviderTimeout(ProviderError, TimeoutError):
+    """The provider did not answer in time; the text says which limit it reached."""
+
+
+class BrokenAnswer(ProviderError):
+    """The answer broke off. `partial` is the `Answer` so far, None if nothing came."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        provider: str = "",
+        status: int = 0,
+        is_passing: bool = False,
+        partial: Any = None,
+    ) -> None:
+        self.partial = partial
+        super().__init__(text, provider=provider, status=status, is_passing=is_passing)
 
 
 class StoreError(LoomError):

@@ -52,6 +52,14 @@ from loom.engine.trees import SayOptions, Step
 from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
 from loom.providers.knowledge import KnowledgeBase, KnowledgeItem
+from loom.providers.models import (
+    AnswerEnd,
+    CallChunk,
+    ReasoningChunk,
+    StreamingModel,
+    TextChunk,
+    WireChunk,
+)
 from loom.recall.hits import Hit, Neighbour
 from loom.runtime import EventBus, Subscription, Task
 from loom.stores import (
@@ -75,6 +83,7 @@ from loom.transcripts.runs import Run
 
 __all__ = [
     "Answer",
+    "AnswerEnd",
     "AnswerOutcome",
     "Archive",
     "Aside",
@@ -82,6 +91,7 @@ __all__ = [
     "BudgetOptions",
     "BuildOptions",
     "BuiltMessages",
+    "CallChunk",
     "Carried",
     "Change",
     "ChosenVersion",
@@ -133,6 +143,7 @@ __all__ = [
     "Pulse",
     "PulseList",
     "Quote",
+    "ReasoningChunk",
     "RememberOptions",
     "RenderedRequest",
     "RepairedConversation",
@@ -151,15 +162,18 @@ __all__ = [
     "Spot",
     "Step",
     "StoredTree",
+    "StreamingModel",
     "Stretch",
     "Subscription",
     "Task",
     "TaskEntry",
+    "TextChunk",
     "TreeNode",
     "TreePrepareOptions",
     "TreeRow",
     "Usage",
     "WeaveOptions",
+    "WireChunk",
     "WireRule",
     "Working",
     "Zone",

@@ -227,9 +227,11 @@ def cost_of(row: SessionRow, answer: Answer, place: AnswerPlace) -> tuple[Usage 
         return None, ""
     request = place.request
     model = answer.model or (request.model if request else "") or row.model
-    price = models.cost(
-        models.model(model), answer.prompt, answer.completion, answer.cached, answer.written
-    )
+    price = answer.cost
+    if price is None:
+        price = models.cost(
+            models.model(model), answer.prompt, answer.completion, answer.cached, answer.written
+        )
     learnt = ""
     if request and request.counted and answer.prompt:
         learnt = to_json(

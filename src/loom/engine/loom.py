@@ -38,7 +38,6 @@ from loom.engine.search import check_search, search_project
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
 from loom.engine.snapshots import Snapshots
-from loom.engine.summarize import Model
 from loom.engine.tasks import TaskEntry, add_task, find_task, find_task_at, list_tasks, update_task
 from loom.engine.tree_exchange import export_tree, import_tree
 from loom.engine.trees import LoomTree, make_tree
@@ -46,6 +45,7 @@ from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
 from loom.providers.embedders import choose_embedder
 from loom.providers.knowledge import KnowledgeBase
+from loom.providers.models import Model
 from loom.recall.hits import Hit
 from loom.runtime import EventBus, Task, TaskStatus
 from loom.runtime.threads import async_form, async_lines, async_value

@@ -106,7 +106,7 @@ from loom.engine.sources import (
     is_in_requests,
     rank_project,
 )
-from loom.engine.summarize import MadeSummary, Model, summarize
+from loom.engine.summarize import MadeSummary, summarize
 from loom.engine.summing import (
     BY_MODEL,
     RESULT_DIGEST_TOKENS,
@@ -124,6 +124,7 @@ from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import CannotFit, ChoiceError, Conflict, StoreError, Unfinished, describe, shorten
 from loom.providers.knowledge import Findings, ask_bases, find_cited
+from loom.providers.models import Model
 from loom.providers.overflow import Overflow
 from loom.recall.hits import Hit
 from loom.runtime.threads import async_form, async_lines, async_value
@@ -1331,11 +1332,12 @@ class Session:
     ) -> list[Node]:
         """Append the answer of a provider, with its usage.
 
-        The answer is JSON of OpenAI (chat or responses) or Anthropic, an object of their SDKs, or a
-        `Message`. The same answer twice is written once: an answer is identified by its content and
-        by what it follows. Another `choice` of the same answer becomes a branch next to the first,
-        and costs nothing more. If the agent of the session is loom-aware, its `→` commands are run
-        and the rest is written. `metadata` is what your program says of the answer, as in `append`.
+        The answer is an `Answer`, JSON of OpenAI (chat or responses) or Anthropic, an object of
+        their SDKs, or a `Message`. The same answer twice is written once: an answer is identified
+        by its content and by what it follows. Another `choice` of the same answer becomes a branch
+        next to the first, and costs nothing more. If the agent of the session is loom-aware, its
+        `→` commands are run and the rest is written. `metadata` is what your program says of the
+        answer, as in `append`.
         """
         answer, speaker = parse_answer(response, choice), self._speaker()
         return list(self.take(answer, choice, speaker, metadata).nodes)

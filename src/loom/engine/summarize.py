@@ -4,20 +4,16 @@ summary in the end.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
 from loom.context import SummaryDraft, SummaryPrompt, SummaryTask
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text
+from loom.dialects.input import Answer
 from loom.errors import ChoiceError, shorten
-
-
-class Model(Protocol):
-    """Whatever answers a request."""
-
-    async def answer(self, request: Conversation) -> Message: ...
+from loom.providers.models import Model
 
 
 class MadeSummary(Struct, frozen=True, kw_only=True):
@@ -136,7 +132,7 @@ class _Asking:
             spare = spare if text is None else text
         return spare
 
-    async def _answer(self, prompt: str) -> Message:
+    async def _answer(self, prompt: str) -> Answer:
         assert self._model is not None
         self.calls += 1
         request = Conversation(
@@ -160,7 +156,7 @@ class _Asking:
         self.failures.append(f"{what}, try {number}: {shorten(' '.join(why.split()), 200)}")
 
 
-def _looked_at(task: "asyncio.Future[Message]") -> None:
+def _looked_at(task: "asyncio.Future[Answer]") -> None:
     """Take notice of how a request ended that nobody waits for any more, or asyncio complains of
     it.
     """

@@ -21,8 +21,8 @@ from loom.engine.indexer import Indexer
 from loom.engine.knowledge import KnowledgeLookup
 from loom.engine.recalling import Recaller
 from loom.engine.snapshots import Snapshots
-from loom.engine.summarize import Model
 from loom.engine.uses import UseLog
+from loom.providers.models import Model
 from loom.runtime import EventBus
 from loom.runtime.threads import WORKERS, Threads
 from loom.stores import DecisionScope, Scope, SessionRow, Store, StoredEvents

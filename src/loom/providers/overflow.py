@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from loom.conversation.canonical import to_json
+from loom.errors import RequestTooLong
 
 MAX_ERROR_CHARS = 20_000  # characters of an error that are looked at
 MAX_CAUSES = 5  # errors of which one caused the next
@@ -209,6 +210,8 @@ def read_overflow(error: object) -> Overflow | None:
     `error` is an exception of any SDK, a text, a parsed error body, or something with `status_code`
     and `body` or `response`.
     """
+    if isinstance(error, RequestTooLong):
+        return Overflow(error.provider, error.limit, error.asked)
     # A request that took too long or never arrived says nothing of its length, whatever words it
     # comes in.
     if isinstance(error, TimeoutError | ConnectionError):

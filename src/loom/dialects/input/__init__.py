@@ -1,6 +1,6 @@
 """What callers and transcripts hand over, in any form: messages, tools, answers, SDK objects."""
 
-from loom.dialects.input.answers import Answer, check_kept_answer, parse_answer
+from loom.dialects.input.answers import Answer, StopReason, check_kept_answer, parse_answer
 from loom.dialects.input.mixed import (
     is_item,
     parse_call,
@@ -17,6 +17,7 @@ from loom.dialects.input.plain import is_sdk_object
 __all__ = [
     "Answer",
     "ParsedLists",
+    "StopReason",
     "check_kept_answer",
     "is_item",
     "is_sdk_object",

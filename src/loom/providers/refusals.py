@@ -1,0 +1,82 @@
+"""What the refusals of providers mean: whether the same request may succeed later, and when."""
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+from loom.errors import ProviderError, RequestTooLong, shorten
+from loom.providers.overflow import read_overflow
+
+# A request of these may be sent again: the time was over, somebody else was quicker, too many at
+# once. Also all errors of the server itself (500 and more, 529 among them).
+_PASSING = frozenset({408, 409, 425, 429})
+MAX_SHOWN_CHARS = 500  # of what a provider says
+_PURSE = re.compile(r"insufficient_quota|billing|credit balance|exceeded your current quota", re.I)
+# Errors that come in the middle of a stream have a name and no status.
+STATUS_BY_KIND = {
+    "overloaded_error": 529,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "context_length_exceeded": 400,
+}
+
+
+def is_passing(status: int, said: str = "") -> bool:
+    """Whether the same request may succeed later. An empty purse does not fill by waiting."""
+    if status == 429 and _PURSE.search(said):
+        return False
+    return status in _PASSING or 500 <= status < 600
+
+
+def read_retry_after(value: object, now: float | None = None) -> float | None:
+    """How many seconds a provider asks to wait: given in seconds, or as a date of HTTP."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return _seconds_until(str(value), time.time() if now is None else now)
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def _seconds_until(date: str, now: float) -> float | None:
+    try:
+        return max(parsedate_to_datetime(date).timestamp() - now, 0.0)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def find_retry_after(headers: Mapping[str, str]) -> float | None:
+    """What the headers of an answer say; milliseconds are more exact."""
+    precise = read_retry_after(headers.get("retry-after-ms"))
+    if precise is not None:
+        return precise / 1000
+    return read_retry_after(headers.get("retry-after"))
+
+
+def make_refusal(
+    provider: str, status: int, said: str, retry_after: float | None = None
+) -> ProviderError:
+    """The error for what a provider said in place of an answer."""
+    shown = shorten(" ".join(said.split()), MAX_SHOWN_CHARS)
+    text = f"{provider} answered {status}: {shown or 'nothing'}"
+    if status in (400, 413, 422, 500) and (overflow := read_overflow(f"status {status}. {said}")):
+        return RequestTooLong(
+            text, provider=provider, status=status, limit=overflow.limit, asked=overflow.asked
+        )
+    return ProviderError(
+        text,
+        provider=provider,
+        status=status,
+        is_passing=is_passing(status, said),
+        retry_after=retry_after,
+    )
