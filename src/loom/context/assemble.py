@@ -124,6 +124,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     fitting: Fitting
     selected: Selection
     given_up: Sequence[int]
+    dropped_before: int = 0  # messages that the last epoch left out
 
     @property
     def tokens(self) -> int:
@@ -157,6 +158,7 @@ def make_request(
         fitting=fitting,
         selected=selected,
         given_up=given_up,
+        dropped_before=previous.dropped if isinstance(previous, Renewal) else 0,
     )
     request, changed = _assemble(parts)
     return Context(
@@ -618,9 +620,7 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
     if parts.given_up:
         left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"
         notes.append(f"{left_out}: there is no room for them next to the goal and the request")
-    dropped = parts.selected.fitted.dropped
-    if dropped > policy.warn_past_dropped:
-        notes.append(f"{dropped:,} messages evicted; consider a summary, or a new session")
+    notes += _warn_of_evicted(parts)
     if _is_answer_unknown(material):
         allowed = f"{request.max_output:,} tokens are allowed; reserve_output sets another limit"
         notes.append(f"the largest answer of {material.model} is not known: {allowed}")
@@ -631,6 +631,16 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
             "kept free"
         )
     return notes
+
+
+def _warn_of_evicted(parts: _Parts) -> list[str]:
+    """That many messages are left out: once, when an epoch begins and the last one left out
+    fewer.
+    """
+    dropped, most = parts.selected.fitted.dropped, parts.material.options.policy.warn_past_dropped
+    if parts.selected.is_continued or dropped <= most or parts.dropped_before > most:
+        return []
+    return [f"{dropped} messages evicted—consider summarization or archiving"]
 
 
 def _is_answer_unknown(material: Material) -> bool:

@@ -21,7 +21,14 @@ from loom.conversation.message import Conversation, Message, Text
 from loom.errors import ChoiceError
 
 # zones that change with every call, whatever the policy
-TAIL = ("working", "operational_memory", "loom_context", "map_update", "memory_update")
+TAIL = (
+    "working",
+    "operational_memory",
+    "loom_context",
+    "map_update",
+    "memory_update",
+    "decision_update",
+)
 # partitions whose sections may be left out, the first to go first
 GIVING_WAY = ("history", "skill", "memory")
 # of what a policy's own counter leaves, what is given away; and its tokens for markers

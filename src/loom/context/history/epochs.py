@@ -130,6 +130,7 @@ class Renewal(Struct, frozen=True):
     renew: bool = False  # that a fresh window begins is settled
     archive: Archive | None = None  # what the last epoch left out, where no store has it
     repaired: bool = False  # places are already those of the history as repair left it
+    dropped: int = 0  # messages that the last epoch left out
 
 
 def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
@@ -144,6 +145,7 @@ def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
         early=ends.early,
         archive=epoch.archive,
         repaired=True,
+        dropped=sum(len(piece.span) for piece in epoch.pieces if piece.is_left_out),
     )
 
 

@@ -68,8 +68,10 @@ from loom.engine.sources import (
     TAIL_SOURCES,
     WINDOW_SOURCES,
     Asking,
+    MapRoom,
     begin_texts,
     choose_lasting_notes,
+    count_decisions,
     draw_epoch_map,
     gather,
     keep_own_notes,
@@ -475,10 +477,11 @@ def _begin(
         floor=told.floor,
         early=ends is not None and ends.early,
         renew=asked.renewing is not None,
+        dropped=sum(known.messages for _, _, known in found.view.left) if found.view else 0,
     )
-    made = draw_epoch_map(options, found.head, asked.project)
-    asking = replace(found.asking, options=options, summary=told.text, map=made, begins=True)
-    asking = replace(asking, path=found.path, memory=choose_lasting_notes(asking))
+    asking = replace(found.asking, path=found.path, options=options, summary=told.text, begins=True)
+    asking = _draw_map(asking)
+    asking = replace(asking, memory=choose_lasting_notes(asking))
     asking = replace(asking, texts=begin_texts(asking))
     full = gather(asking, EPOCH_SOURCES)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
@@ -493,7 +496,7 @@ def _begin(
         as_of=style.now,
         shape=found.shape,
         told=told.text,
-        map=keep_shown_map(made, context.report),
+        map=keep_shown_map(asking.map, context.report),
         memory=asking.memory,
         texts=asking.texts,
         given=written_by_person(found.summaries),
@@ -503,6 +506,17 @@ def _begin(
     return _with_notes(context, found.overlay, asked, full.notes), replace(
         began, view=view, note=told.note
     )
+
+
+def _draw_map(asking: Asking) -> Asking:
+    """The same with the map for an epoch that begins, which has what decisions leave of their
+    zone.
+    """
+    if asking.project is None:
+        return asking
+    room = MapRoom.find(asking.options, asking.head, count_decisions(asking))
+    made = draw_epoch_map(asking.options, asking.head, asking.project, room)
+    return replace(asking, map=made, options=room.widen(asking.options, asking.head, made))
 
 
 def _forget_dropped(

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from loom.context import Options
 from loom.engine.sources import (
     agent_blocks,
+    decisions,
     handoff,
     knowledge,
     memory,
@@ -32,8 +33,10 @@ from loom.engine.sources import (
     working_state,
 )
 from loom.engine.sources.asking import Asking, Begin, Gather
+from loom.engine.sources.decisions import count_decisions
 from loom.engine.sources.memory import choose_lasting_notes, keep_own_notes
 from loom.engine.sources.project_map import (
+    MapRoom,
     check_project,
     draw_epoch_map,
     draw_single_map,
@@ -51,8 +54,9 @@ EPOCH_SOURCES: tuple[Gather, ...] = (
     memory.gather,
     project_map.gather,
     knowledge.gather,
+    decisions.gather,
 )
-BEGINNINGS: Mapping[str, Begin] = {}
+BEGINNINGS: Mapping[str, Begin] = {decisions.NAME: decisions.begin}
 TAIL_SOURCES: tuple[Gather, ...] = (recalled.gather,)
 
 
@@ -89,9 +93,11 @@ __all__ = [
     "TAIL_SOURCES",
     "WINDOW_SOURCES",
     "Asking",
+    "MapRoom",
     "begin_texts",
     "check_project",
     "choose_lasting_notes",
+    "count_decisions",
     "draw_epoch_map",
     "draw_single_map",
     "gather",

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
 from loom.context import Options, Report, Section, budget_for
 from loom.conversation.message import Conversation
 from loom.engine.sources.asking import Asking, SourceSections
+from loom.engine.sources.decisions import count_given
 from loom.engine.views import EpochMap
 from loom.stores import Path
 
@@ -64,13 +66,48 @@ def _text_at(path: Path, place: int | None) -> str:
     return next((node.message.text for node in nodes if node.message), "")
 
 
+class MapRoom(Struct, frozen=True):
+    """How large a map may be: its zone, and what decisions leave of theirs."""
+
+    zone: int
+    spare: int
+
+    @classmethod
+    def find(cls, options: Options, head: Conversation, decisions: int) -> "MapRoom":
+        """The room next to decisions that take so many tokens. A zone that the caller sized stays
+        as it is.
+        """
+        budget = budget_for(options, head)
+        spare = max(budget["decision_context"] - decisions, 0)
+        return cls(budget["repo_map"], 0 if "repo_map" in options.zones else spare)
+
+    def widen(self, options: Options, head: Conversation, made: EpochMap | None) -> Options:
+        """The options for a request with a map that was drawn for this room. A larger map keeps its
+        size for the epoch, also if decisions are logged meanwhile: history pays for these.
+        """
+        if made is None:
+            return options
+        needed = _counter(options, head)(made.text) + Section.FRAME_TOKENS
+        if needed <= self.zone:
+            return options
+        note = (
+            f"the map takes {needed - self.zone:,} tokens more than its zone of {self.zone:,}: "
+            f"decisions leave {self.spare:,} of theirs"
+        )
+        return replace(
+            options,
+            widened={**options.widened, "repo_map": needed},
+            notes=(*options.notes, note),
+        )
+
+
 def draw_epoch_map(
-    options: Options, head: Conversation, project: "RankedProject | None"
+    options: Options, head: Conversation, project: "RankedProject | None", room: MapRoom
 ) -> EpochMap | None:
-    """The map for an epoch that begins, as large as its zone."""
+    """The map for an epoch that begins, as large as its room."""
     if project is None:
         return None
-    tokens = budget_for(options, head)["repo_map"] - Section.FRAME_TOKENS
+    tokens = room.zone + room.spare - Section.FRAME_TOKENS
     if options.policy.map == "seed":
         draw = project.draw_seed_map
     else:
@@ -86,7 +123,8 @@ def draw_single_map(
     from loom.project.maps import look_at
     from loom.project.touched import asked_in
 
-    made = draw_epoch_map(options, given, look_at(project, asked_in(given.messages)))
+    room = MapRoom.find(options, given, count_given(options, given))
+    made = draw_epoch_map(options, given, look_at(project, asked_in(given.messages)), room)
     return [_section(made)] if made else []
 
 

@@ -1,0 +1,228 @@
+"""Decisions in the requests of sessions: whose they are, where they are, what the map gets."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loom import Context, Loom, Session, weave
+from loom.budget.counting import gate_counter
+from loom.decisions.section import INTRODUCTION
+
+count = gate_counter("gpt-4o").count_text
+START = 1772274600000  # 2026-02-28 10:30 UTC
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_minutes(self, minutes: int) -> None:
+        self.now += 60_000 * minutes
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def loom(clock: Clock) -> Iterator[Loom]:
+    with Loom.open(":memory:", now=clock) as made:
+        yield made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for n in range(150):
+        functions = "\n".join(f"def compute_{n}_{m}(value): ..." for m in range(8))
+        (folder / f"module_{n}.py").write_text(functions, encoding="utf-8")
+    return folder
+
+
+def prepared(session: Session, request: str = "Go on.", **options: Any) -> Context:
+    usual = {"model": "gpt-4o", "window": 64_000}
+    context = asyncio.run(session.prepare(request, **(usual | options)))
+    session.append({"role": "assistant", "content": "Done."})
+    return context
+
+
+def system(context: Context) -> str:
+    return "\n".join(message.text for message in context.conversation.system)
+
+
+def tail(context: Context) -> str:
+    return context.conversation.messages[-1].text
+
+
+def test_default_has_decisions_in_the_tail_and_the_epoch_goes_on(loom: Loom, clock: Clock) -> None:
+    session = loom.new()
+    session.decisions.log("Add authentication to the API", kind="goal", confidence=85)
+    first = prepared(session)
+    assert tail(first).startswith(INTRODUCTION)
+    assert "## Active Goals\n- Add authentication to the API (confidence: 85%)" in tail(first)
+    clock.pass_minutes(5)
+    session.decisions.log("Use JWT tokens for auth")
+    second = prepared(session, "And now?")
+    assert second.report.epoch_reason == "continued"
+    assert "- [decision] Use JWT tokens for auth" in tail(second)
+
+
+@pytest.mark.parametrize("policy", ["window", "partitions", "turns"])
+def test_in_the_system_text_they_stay_for_the_epoch_and_changes_are_in_the_tail(
+    loom: Loom, clock: Clock, policy: str
+) -> None:
+    session = loom.new()
+    goal = session.decisions.log("Add authentication to the API", kind="goal", confidence=85)
+    first = prepared(session, policy=policy)
+    assert "- Add authentication to the API (confidence: 85%)" in system(first)
+    clock.pass_minutes(5)
+    session.decisions.log("Use JWT tokens for auth")
+    session.decisions.abandon(goal.id, "not needed")
+    second = prepared(session, "And now?", policy=policy)
+    assert system(second) == system(first)
+    assert "[2026-02-28 10:35] decision: Use JWT tokens for auth" in tail(second)
+    assert "goal: Add authentication to the API [abandoned]" in tail(second)
+
+
+def test_a_request_without_decisions_is_as_it_was(loom: Loom) -> None:
+    context = prepared(loom.new(), policy="window")
+    assert system(context) == ""
+    assert context.report.notes == ()
+
+
+def test_projects_and_folders_never_see_each_others_decisions(
+    tmp_path: Path, clock: Clock, project: Path
+) -> None:
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    (other_folder / "one.py").write_text("def one(): ...", encoding="utf-8")
+    store = tmp_path / "loom.db"
+    for name in ("a", "b"):
+        with Loom.open(store, project=name, now=clock) as loom:
+            loom.decisions.log(f"Decide for {name}")
+            loom.decisions.of_folder(str(project)).log(f"Decide in the folder of {name}")
+    with Loom.open(store, project="a", now=clock) as loom:
+        session = loom.new()
+        assert "Decide for a" in tail(prepared(session))
+        assert "Decide for b" not in tail(prepared(session))
+        assert "in the folder" not in tail(prepared(session))
+        within = tail(prepared(loom.new(), project=project))
+        assert "Decide in the folder of a" in within
+        assert "Decide for" not in within
+        assert "folder of b" not in within
+        assert "Decide" not in str(prepared(loom.new(), project=other_folder).conversation.messages)
+
+
+def test_what_matters_to_the_request_is_shown_though_it_is_old(loom: Loom, clock: Clock) -> None:
+    session = loom.new()
+    loom.decisions.log("Sign cookies with the rotating secret")
+    loom.decisions.log("数据库使用 PostgreSQL 而不是 MySQL")
+    for n in range(300):
+        clock.pass_minutes(1)
+        loom.decisions.log(f"Rename variable number {n}")
+        loom.decisions.log(f"Reach milestone {n}", kind="goal")
+    assert "cookies" not in tail(prepared(session, "Rename something."))
+    assert "Sign cookies with the rotating" in tail(prepared(session, "How is a cookie signed?"))
+    assert "而不是 MySQL" in tail(prepared(session, "为什么数据库不用 MySQL?"))
+    assert "- Reach milestone 3\n" in tail(prepared(session, "What about milestone 3?"))
+
+
+@pytest.mark.parametrize("policy", ["default", "window"])
+@pytest.mark.parametrize("tokens", [100, 400, 1024])
+def test_the_zone_is_obeyed_and_what_is_left_out_is_reported(
+    loom: Loom, policy: str, tokens: int
+) -> None:
+    session = loom.new()
+    for n in range(150):
+        session.decisions.log(f"Reach milestone number {n}", kind="goal")
+    context = prepared(session, policy=policy, zones={"decision_context": tokens})
+    zone = context.report.zones["decision_context"]
+    assert 0 < zone["used"] <= tokens
+    [note] = [note for note in context.report.notes if "decisions are truncated" in note]
+    assert "of 150 active goals" in note
+    [item] = [item for item in context.report.items if item.zone == "decision_context"]
+    assert item.action == "kept"
+    assert "[truncated...]" in system(context) + tail(context)
+
+
+@pytest.mark.parametrize("policy", ["default", "window"])
+def test_what_decisions_leave_the_map_gets(loom: Loom, project: Path, policy: str) -> None:
+    """And keeps for the epoch, while decisions come."""
+    session = loom.new()
+    context = prepared(session, policy=policy, project=project)
+    zones = context.report.zones
+    alone = zones["repo_map"]["used"]
+    assert 2048 < alone <= 2048 + 1024
+    assert any("the map takes" in note and "1,024" in note for note in context.report.notes)
+    decisions = loom.decisions.of_folder(str(project))
+    for n in range(60):
+        decisions.log(f"Reach milestone number {n}", kind="goal")
+    later = prepared(session, "And now?", policy=policy, project=project)
+    assert later.report.epoch_reason == "continued"
+    assert later.report.zones["repo_map"]["used"] == alone
+    for request in (context, later):
+        sizes = [zone["budget"] for name, zone in request.report.zones.items() if name in zones]
+        assert sum(sizes) <= request.report.window
+    other = prepared(loom.new(), policy=policy, project=project).report.zones
+    together = other["repo_map"]["used"] + other["decision_context"]["used"]
+    assert other["repo_map"]["used"] < alone
+    assert 2048 < together <= 2048 + 1024
+
+
+def test_a_map_that_the_caller_sized_gets_no_more(loom: Loom, project: Path) -> None:
+    context = prepared(loom.new(), project=project, zones={"repo_map": 500})
+    assert context.report.zones["repo_map"]["used"] <= 500
+
+
+def test_the_section_is_kept_until_something_changes(
+    loom: Loom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = loom.new()
+    session.decisions.log("Use JWT tokens for auth")
+    asked: list[object] = []
+    recent = type(loom.store.decisions).recent
+
+    def count_calls(*values: Any) -> Any:
+        asked.append(values)
+        return recent(*values)
+
+    monkeypatch.setattr(type(loom.store.decisions), "recent", count_calls)
+    for _ in range(3):
+        asyncio.run(session.prepare("Go on.", model="gpt-4o", preview=True))
+    assert len(asked) == 1
+    session.decisions.log("Use RS256")
+    assert "Use RS256" in tail(prepared(session))
+    assert len(asked) == 2
+
+
+def test_many_evicted_messages_are_warned_about_once(loom: Loom) -> None:
+    session = loom.new()
+    said = [
+        {"role": role, "content": f"{role} {n} " + "word " * 100}
+        for n in range(100)
+        for role in ("user", "assistant")
+    ]
+    session.append(*said)
+    warned = []
+    for n in range(12):
+        context = prepared(session, f"Next {n} " + "word " * 400, window=8000)
+        warned += [note for note in context.report.notes if "messages evicted" in note]
+        if n == 0:
+            assert warned == [
+                f"{context.report.dropped} messages evicted—consider summarization or archiving"
+            ]
+    assert len(warned) == 1
+    assert context.report.epoch > 0, "another epoch began meanwhile"
+    first = weave(said, model="gpt-4o", window=8000)
+    assert any("messages evicted—" in note for note in first.report.notes)
+    more = [*said, {"role": "user", "content": "Next"}]
+    second = weave(more, model="gpt-4o", window=8000, previous=first)
+    assert not any("messages evicted" in note for note in second.report.notes)
