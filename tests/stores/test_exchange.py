@@ -564,8 +564,8 @@ BAD: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "nothing": (lambda _: [], "line 1: there is nothing to import"),
     "a transcript": (lambda _: ['{"role":"user"}'], "line 1: not a file of exported sessions"),
     "a newer file": (
-        lambda lines: ['{"loom":"sessions","version":5}', *lines[1:]],
-        "line 1: .*newer Loom.*version 5",
+        lambda lines: ['{"loom":"sessions","version":6}', *lines[1:]],
+        "line 1: .*newer Loom.*version 6",
     ),
     "a version before all": (
         lambda lines: ['{"loom":"sessions","version":0}', *lines[1:]],

@@ -110,9 +110,10 @@ class GraphWriter:
             new = replace(new, generation=new.generation + 1)
 
     def _insert(self, new: NewDecision) -> StoredDecision:
-        key = insert_decision(self.writer, self.key, new, "active", self.now)
+        identity = decision_id(new)
+        key = insert_decision(self.writer, self.key, identity, new, "active", self.now)
         put_terms(self.writer, self.key, key, new.body)
-        made = self._by_id(decision_id(new))
+        made = self._by_id(identity)
         assert made is not None
         return made
 
@@ -409,13 +410,18 @@ def check_session(reader: Reader, scope: DecisionScope, session: str) -> None:
 
 
 def insert_decision(
-    writer: Writer, graph: int, new: NewDecision, status: DecisionStatus, now: int
+    writer: Writer,
+    graph: int,
+    identity: str,
+    new: NewDecision,
+    status: DecisionStatus,
+    now: int,
 ) -> int:
     """Write a decision that is not there; its key."""
     [(key,)] = writer.all(
         _INSERT,
         graph,
-        decision_id(new),
+        identity,
         new.session,
         new.agent,
         new.kind,

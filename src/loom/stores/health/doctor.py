@@ -11,6 +11,7 @@ from typing import Any
 from loom.errors import StoreError
 from loom.stores.health.checkup import COPY, CheckedTable, tables
 from loom.stores.health.checkup import Problem as Problem
+from loom.stores.health.checkup_decisions import decision_tables
 from loom.stores.health.checkup_events import event_tables
 from loom.stores.health.checkup_knowledge import knowledge_tables
 from loom.stores.health.checkup_memory import memory_tables
@@ -54,6 +55,7 @@ class Examination(Iterator[Problem]):
             *settled_tables(folder_beside(self._database), self._state_kinds),
             *knowledge_tables(),
             *memory_tables(),
+            *decision_tables(),
             *event_tables(),
             *search_tables(),
         ):

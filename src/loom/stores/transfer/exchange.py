@@ -32,6 +32,7 @@ from loom.stores.sql.stored import (
 )
 from loom.stores.states import Pin
 from loom.stores.store import Store
+from loom.stores.transfer.decisions import export_decisions, has_decisions
 from loom.stores.transfer.documents import export_documents, has_documents
 from loom.stores.transfer.events import export_events, has_events
 from loom.stores.transfer.intake import ImportedSession as ImportedSession
@@ -39,16 +40,15 @@ from loom.stores.transfer.intake import import_lines as import_lines
 from loom.stores.transfer.lines import (
     DOCUMENTS_VERSION,
     NOBODY,
+    NOTES_VERSION,
     OLDER_VERSION,
     VERSION,
     WHAT,
-    DocumentLine,
     EndLine,
-    EventLine,
     First,
     HandleLine,
+    KeptLine,
     NodeLine,
-    NoteLine,
     RecordEntry,
     SessionLine,
     SettingLine,
@@ -98,12 +98,16 @@ def export_session(
     left_out = LeftOut(missed)
     with store.database.read() as reader:
         [(tenant, project, name)] = read_rows(reader, _SCOPE, session)
-        kept = list[DocumentLine | NoteLine | EventLine]()
+        kept, version = list[KeptLine](), OLDER_VERSION
         if not is_garbled((tenant, project, name)):
             scope = Scope(tenant, project)
             kept += export_notes(reader, scope, False, left_out, name)
             kept += export_events(reader, scope, False, left_out, session)
-        yield to_json(First(WHAT, VERSION if kept else OLDER_VERSION))
+            version = NOTES_VERSION if kept else OLDER_VERSION
+            decisions = list(export_decisions(reader, scope, False, left_out, name))
+            kept += decisions
+            version = VERSION if decisions else version
+        yield to_json(First(WHAT, version))
         part = _SessionExport(store, reader, tree, left_out, session)
         yield from _count_lines((), [part], False, kept)
     left_out.check()
@@ -127,10 +131,11 @@ def export_all(
             for line in _settings(reader, scope, everywhere, left_out)
             if sound_setting(line, left_out)
         )
-        kept: Iterable[DocumentLine | NoteLine | EventLine] = chain(
+        kept: Iterable[KeptLine] = chain(
             export_documents(reader, scope, everywhere, left_out),
             export_notes(reader, scope, everywhere, left_out),
             export_events(reader, scope, everywhere, left_out),
+            export_decisions(reader, scope, everywhere, left_out),
         )
         yield from _count_lines(
             settled, _parts(store, reader, scope, everywhere, left_out), everywhere, kept
@@ -140,8 +145,10 @@ def export_all(
 
 def _find_version(reader: Reader, scope: Scope, everywhere: bool) -> int:
     """The oldest version of the format that has what there is to export."""
-    if has_notes(reader, scope, everywhere) or has_events(reader, scope, everywhere):
+    if has_decisions(reader, scope, everywhere):
         return VERSION
+    if has_notes(reader, scope, everywhere) or has_events(reader, scope, everywhere):
+        return NOTES_VERSION
     if has_documents(reader, scope, everywhere):
         return DOCUMENTS_VERSION
     return OLDER_VERSION
@@ -196,7 +203,7 @@ def _count_lines(
     settings: Iterable[SettingLine],
     parts: Iterable["_TreeExport"],
     everywhere: bool,
-    kept: Iterable[DocumentLine | NoteLine | EventLine] = (),
+    kept: Iterable[KeptLine] = (),
 ) -> Iterator[str]:
     sessions = nodes = lines = 0
     for line in map(to_json, settings):

@@ -15,7 +15,7 @@ snapshots) stays behind.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,15 +30,19 @@ from loom.stores.sessions import Scope
 from loom.stores.sql.database import Row, Writer
 from loom.stores.states import StateKinds
 from loom.stores.store import Store
+from loom.stores.transfer.decisions import take_decision, take_edge
 from loom.stores.transfer.documents import import_document
 from loom.stores.transfer.events import take_event
 from loom.stores.transfer.line_checks import check_given_name, decode_data
 from loom.stores.transfer.lines import (
+    DecisionEdgeLine,
+    DecisionLine,
     DocumentLine,
     EndLine,
     EventLine,
     First,
     HandleLine,
+    KeptLine,
     Line,
     NodeLine,
     NoteLine,
@@ -54,7 +58,7 @@ from loom.stores.transfer.tree_intake import TreeIntake
 
 _BATCH_LINES = 1000  # in one transaction: between two of them other writers have their turn
 _BATCH_CHARS = 4_000_000  # likewise: a few huge lines are as much as many small ones
-_ScopedLine = SettingLine | TreeLine | DocumentLine | NoteLine | EventLine
+_ScopedLine = SettingLine | TreeLine | KeptLine
 # The lines of a section after its tree, in their order.
 _ORDER: tuple[type[Line], ...] = (SessionLine, NodeLine, HandleLine, ViewLine)
 _OTHERS = """SELECT key FROM sessions
@@ -111,6 +115,7 @@ def import_lines(
                 for where, key in intake.documents if intake else ():
                     store.documents.remove(where, [key])
                 store.notes.remove(intake.notes if intake else ())
+                store.decisions.remove(intake.decisions if intake else ())
                 remove_events(store.database, intake.events if intake else ())
         raise
     if intake is None:
@@ -173,6 +178,7 @@ class _Intake:
         self.begun: set[int] = set()
         self.documents: list[tuple[Scope, int]] = []
         self.notes: list[int] = []
+        self.decisions: set[int] = set()
         self.events: list[tuple[int, str]] = []
         self._fresh: dict[tuple[str, str], set[str]] = {}  # sessions that came with the file
         self.nodes = self._lines = 0
@@ -186,7 +192,7 @@ class _Intake:
                 self._end(writer, *numbered[0])
             elif kind is SettingLine:
                 self._settled += [self._setting(number, line) for number, line in numbered]
-            elif kind in (DocumentLine, NoteLine, EventLine):
+            elif kind in get_args(KeptLine):
                 for number, line in numbered:
                     self._take_kept(writer, number, line)
             elif kind is TreeLine:
@@ -216,10 +222,10 @@ class _Intake:
         takers[stage](writer, numbered)
         self.begun |= section.begun
 
-    def _take_kept(
-        self, writer: Writer, number: int, line: DocumentLine | NoteLine | EventLine
-    ) -> None:
-        """Documents, notes and events come after the trees; what is here already stays."""
+    def _take_kept(self, writer: Writer, number: int, line: KeptLine) -> None:
+        """Documents, notes, events and decisions come after the trees; what is here already
+        stays.
+        """
         self._close(writer, number)
         if isinstance(line, DocumentLine):
             scope = self._scope_of(number, "document", line)
@@ -230,10 +236,25 @@ class _Intake:
             fresh = self._fresh.get((scope.tenant, scope.project), set[str]())
             key = take_note(writer, scope, number, line, fresh)
             self.notes += [key] if key else []
-        else:
+        elif isinstance(line, EventLine):
             scope = self._scope_of(number, "event", line)
             made = take_event(writer, scope, number, line, self._now)
             self.events += [made] if made else []
+        else:
+            self._take_decision(writer, number, line)
+
+    def _take_decision(
+        self, writer: Writer, number: int, line: DecisionLine | DecisionEdgeLine
+    ) -> None:
+        """Decisions come before the edges between them."""
+        if isinstance(line, DecisionLine):
+            scope = self._scope_of(number, "decision", line)
+            fresh = self._fresh.get((scope.tenant, scope.project), set[str]())
+            key = take_decision(writer, scope, number, line, fresh)
+            self.decisions |= {key} if key else set()
+        else:
+            scope = self._scope_of(number, "edge", line)
+            take_edge(writer, scope, number, line, self.decisions)
 
     def _setting(self, number: int, line: SettingLine) -> Row:
         if self._section is not None or self.told:

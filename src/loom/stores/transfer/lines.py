@@ -2,8 +2,9 @@
 
 The first line says what the file is and the version of these rules. Then come the settings of its
 projects, and sections: a tree, its sessions, its nodes (parents before children), its handles. Then
-come the documents of its projects, their notes and their events. The last line says how many of
-them there were, so that a file that was cut short is known. `by` names the session of the section
+come the documents of its projects, their notes, their events, and their decisions with the edges
+between them. The last line says how many of them there were, so that a file that was cut short is
+known. `by` names the session of the section
 that something belongs to; left out, it is the first of them. Version 1 had no settings and no
 states; its files are read as they are. Older files have views of their sessions after the handles;
 these are caches that nothing proves, and stay behind.
@@ -17,12 +18,20 @@ from msgspec import Meta, Struct, field
 from loom.budget.calibration import Calibration
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation, Message, Role
+from loom.decisions.values import (
+    Confidence,
+    DecisionBody,
+    DecisionKind,
+    DecisionStatus,
+    EdgeKind,
+)
 from loom.errors import ChoiceError, TranscriptError, describe
 from loom.stores.memory.rows import NoteBody, NoteKind, NoteSpeaker
 from loom.stores.sessions import Aside, Status, Usage
 from loom.stores.views import HandleTarget
 
-VERSION = 4
+VERSION = 5
+NOTES_VERSION = 4  # of a file with notes or events and without decisions
 # of a file with documents and without notes and events, which older versions read too
 DOCUMENTS_VERSION = 3
 OLDER_VERSION = 2  # of a file without all of these
@@ -227,6 +236,42 @@ class EventLine(_ExportLine, frozen=True, kw_only=True, tag="event"):
     data: str
 
 
+class DecisionLine(_ExportLine, frozen=True, kw_only=True, tag="decision"):
+    """A decision of a folder of a project; without `body` if it was purged."""
+
+    id: str
+    tenant: str = ""
+    project: str = ""
+    folder: Name = ""
+    session: str = ""
+    agent: str = ""
+    kind: DecisionKind
+    status: DecisionStatus = "active"
+    confidence: Confidence | None = None
+    parent: str = ""
+    generation: Whole = 0
+    body: DecisionBody | None = None
+    placed: Moment
+    created: Moment
+    updated: Moment
+
+
+class DecisionEdgeLine(_ExportLine, frozen=True, kw_only=True, tag="edge"):
+    """An edge between two decisions; without `rationale` if that was purged."""
+
+    source: str
+    target: str
+    tenant: str = ""
+    project: str = ""
+    folder: Name = ""
+    kind: EdgeKind
+    weight: float = 1.0
+    session: str = ""
+    agent: str = ""
+    rationale: str | None = None
+    created: Moment
+
+
 class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
     """`lines` are those between the first and this one."""
 
@@ -237,6 +282,8 @@ class EndLine(_ExportLine, frozen=True, kw_only=True, tag="end"):
 
 # What reading a value from elsewhere may raise.
 REFUSED = (ValueError, RecursionError, msgspec.ValidationError, ChoiceError)
+# What comes after the trees.
+KeptLine = DocumentLine | NoteLine | EventLine | DecisionLine | DecisionEdgeLine
 Line = (
     SettingLine
     | TreeLine
@@ -247,6 +294,8 @@ Line = (
     | DocumentLine
     | NoteLine
     | EventLine
+    | DecisionLine
+    | DecisionEdgeLine
     | EndLine
 )
 _decode = msgspec.json.Decoder(Line).decode
