@@ -31,6 +31,7 @@ NAMES = [
     "Node",
     "Policy",
     "Preferences",
+    "ProjectRules",
     "Reasoning",
     "Reference",
     "Report",

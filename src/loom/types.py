@@ -51,6 +51,9 @@ from loom.engine.tasks import TaskEntry
 from loom.engine.trees import SayOptions, Step
 from loom.engine.window import BuildOptions, BuiltMessages
 from loom.project.draw.render import Map, ShownFile
+from loom.project.rules.operations import OperationVerdict
+from loom.project.rules.project_rules import RulesSource
+from loom.project.rules.reading import RulesFile
 from loom.providers.knowledge import KnowledgeBase, KnowledgeItem
 from loom.providers.models import (
     AnswerEnd,
@@ -131,6 +134,7 @@ __all__ = [
     "Note",
     "Opaque",
     "OpenOptions",
+    "OperationVerdict",
     "Origin",
     "OutlineNode",
     "Outlook",
@@ -151,6 +155,8 @@ __all__ = [
     "Result",
     "ResumePoint",
     "Returns",
+    "RulesFile",
+    "RulesSource",
     "Run",
     "SayOptions",
     "SeenHistories",

@@ -158,7 +158,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "created": told(0, 1_700_000_000_000),
 }
 # Finished things that Loom hands out: nobody makes or stores them.
-HANDED_OUT = {"Context", "Event", "Node", "Report"}
+HANDED_OUT = {"Context", "Event", "Node", "ProjectRules", "Report"}
 INNER = (TreeNode, Flags, Link, Carried, Opaque, Working, Dashboard, Incident, Evidence)
 
 

@@ -3,7 +3,7 @@ owner and a limit in bytes.
 """
 
 from collections.abc import Callable, Hashable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from loom.budget.estimate import forget_pieces
 from loom.context.cover.anchors import forget_names
@@ -15,6 +15,16 @@ from loom.dialects.repair import SeenHistories
 MAX_VALUES = 64  # of what sources made of what a store has
 _T = TypeVar("_T")
 CACHE_BYTES = 256_000_000  # about how much is kept; what is larger is computed again each time
+MAX_FILES = 128  # small files that are kept
+
+
+class FileTexts(dict[str, Any]):
+    """What was made of small files, by their paths. If there are too many, it begins again."""
+
+    def __setitem__(self, path: str, made: Any) -> None:
+        if len(self) >= MAX_FILES:
+            self.clear()
+        super().__setitem__(path, made)
 
 
 class NewestValues:
@@ -51,6 +61,7 @@ class Caches:
         self.indexes = HistoryIndexes(size // 2)
         self.lists = ParsedLists(size // 4)
         self.values = NewestValues()
+        self.files = FileTexts()
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -58,6 +69,7 @@ class Caches:
         self.indexes.clear()
         self.lists.clear()
         self.values.clear()
+        self.files.clear()
         forget_names()
         forget_words()
         forget_pieces()

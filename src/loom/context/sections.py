@@ -28,6 +28,7 @@ TAIL = (
     "map_update",
     "memory_update",
     "decision_update",
+    "rules_update",
 )
 # partitions whose sections may be left out, the first to go first
 GIVING_WAY = ("history", "skill", "memory")

@@ -28,6 +28,7 @@ from loom.engine.sources import (
     memory,
     project_map,
     recalled,
+    rules,
     summaries,
     system_messages,
     working_state,
@@ -44,6 +45,7 @@ from loom.engine.sources.project_map import (
     rank_project,
     read_project,
 )
+from loom.engine.sources.rules import gather_single_rules
 from loom.engine.sources.working_state import is_in_requests
 from loom.engine.views import EpochText
 
@@ -51,12 +53,17 @@ SESSION_SOURCES: tuple[Gather, ...] = (agent_blocks.gather, working_state.gather
 WINDOW_SOURCES: tuple[Gather, ...] = (handoff.gather, system_messages.gather)
 EPOCH_SOURCES: tuple[Gather, ...] = (
     summaries.gather,
+    rules.gather,
     memory.gather,
     project_map.gather,
     knowledge.gather,
     decisions.gather,
 )
-BEGINNINGS: Mapping[str, Begin] = {decisions.NAME: decisions.begin}
+BEGINNINGS: Mapping[str, Begin] = {
+    rules.SOURCE: rules.begin,
+    rules.MEMORY_SOURCE: rules.begin_memory,
+    decisions.NAME: decisions.begin,
+}
 TAIL_SOURCES: tuple[Gather, ...] = (recalled.gather,)
 
 
@@ -101,6 +108,7 @@ __all__ = [
     "draw_epoch_map",
     "draw_single_map",
     "gather",
+    "gather_single_rules",
     "is_in_requests",
     "keep_own_notes",
     "keep_shown_map",

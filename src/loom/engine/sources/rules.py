@@ -1,0 +1,196 @@
+"""The rules of a project in the requests of a session: those of its files when the epoch began, and
+in the tail what changed since.
+
+`AGENTS.md` is in the zone `memory`; all others are in the zone `rules`.
+"""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from loom.budget.counting import gate_counter
+from loom.context import Options, Section, budget_for
+from loom.conversation.message import Conversation
+from loom.engine.sources.asking import NOTHING, Asking, SourceSections
+from loom.engine.sources.memory import RULES_SOURCE, can_remember
+from loom.engine.views import EpochText
+
+if TYPE_CHECKING:
+    from loom.project.rules.pieces import RulesPiece, WrittenRules
+    from loom.project.rules.project_rules import ProjectRules
+
+ZONE, MEMORY_ZONE, TAIL_ZONE = "rules", "memory", "rules_update"
+SOURCE, MEMORY_SOURCE = "rules", RULES_SOURCE  # the names of the two texts of an epoch
+ORIGIN = "project files"
+MAX_UPDATE_TOKENS = 1024  # of what is in the tail
+MAX_UPDATE_SHARE = 16  # of what is usable: the part that it may take
+MEMORY_SHARE = 0.75  # of the zone `memory`, if the session has notes too
+# of a zone that the policy does not name; and the part of what is usable that it may take
+_DEFAULT_ZONE_TOKENS = 2048
+_MAX_ZONE_SHARE = 8
+_MAX_FREE_SHARE = 4  # of what system text and tools leave: the part that rules may take
+_NOTE = "# "  # begins a name that is a note
+
+
+# The room `project` is loaded where there is a folder: most requests have none.
+
+
+def begin(asking: Asking) -> EpochText | None:
+    """The rules for an epoch that begins; its names are the files, and notes on them."""
+    return _write_for_epoch(asking, is_memory=False)
+
+
+def begin_memory(asking: Asking) -> EpochText | None:
+    """The same of `AGENTS.md`."""
+    return _write_for_epoch(asking, is_memory=True)
+
+
+def gather(asking: Asking) -> SourceSections:
+    """The rules that the epoch began with, and in the tail what changed since.
+
+    If an epoch begins, room is left for the tail of later requests.
+    """
+    if asking.style.document:
+        return NOTHING
+    rules, agents = asking.texts.get(SOURCE), asking.texts.get(MEMORY_SOURCE)
+    sections = _make_sections(rules.text if rules else "", agents.text if agents else "")
+    names = (*(rules.names if rules else ()), *(agents.names if agents else ()))
+    notes = tuple(name.removeprefix(_NOTE) for name in names if name.startswith(_NOTE))
+    if not asking.folder:
+        return SourceSections(sections=sections, notes=notes)
+    budget = budget_for(asking.options, asking.head)
+    room = min(MAX_UPDATE_TOKENS, budget.usable // MAX_UPDATE_SHARE) - Section.FRAME_TOKENS
+    if asking.begins:
+        return SourceSections(sections=sections, notes=notes, ahead=max(room, 0) if sections else 0)
+    update, problems = _write_update(asking, names, sections, room)
+    if update:
+        sections = (*sections, Section(TAIL_ZONE, update, ORIGIN))
+    return SourceSections(sections=sections, notes=tuple(dict.fromkeys((*notes, *problems))))
+
+
+def gather_single_rules(
+    options: Options, given: Conversation, project: "str | PathLike[str]"
+) -> tuple[list[Section], list[str]]:
+    """The rules for a request that is on its own, and notes on them."""
+    from loom.project.rules.project_rules import load_rules, make_pieces
+    from loom.project.touched import asked_in
+
+    asked = asked_in(given.messages)
+    rules = load_rules(project, _find_paths(asked.query, asked.touched), options.caches.files)
+    pieces, repeats = make_pieces(rules, _find_said_texts(options, given))
+    written = [
+        _write(options, given, [each for each in pieces if each.is_memory is is_memory], zone)
+        for zone, is_memory in ((ZONE, False), (MEMORY_ZONE, True))
+    ]
+    notes = [*rules.notes, *repeats, *(note for each in written for note in _tell_cuts(each))]
+    return list(_make_sections(*(each.text for each in written))), notes
+
+
+def _make_sections(rules: str, agents: str) -> tuple[Section, ...]:
+    found = (
+        Section(ZONE, rules, ORIGIN, 1.0),
+        Section(MEMORY_ZONE, agents, ORIGIN, 1.0),
+    )
+    return tuple(section for section in found if section.text)
+
+
+def _write_for_epoch(asking: Asking, is_memory: bool) -> EpochText | None:
+    if not asking.folder or asking.style.document:
+        return None
+    from loom.project.rules.changes import name_files
+    from loom.project.rules.project_rules import make_pieces
+
+    rules = _load(asking)
+    pieces, repeats = make_pieces(rules, _find_said_texts(asking.options, asking.head))
+    own = [piece for piece in pieces if piece.is_memory is is_memory]
+    options, head = asking.options, asking.head
+    if is_memory:
+        share = MEMORY_SHARE if can_remember(asking) else 1.0
+        written = _write(options, head, own, MEMORY_ZONE, share)
+        cuts = tuple(f"{_NOTE}{note}" for note in _tell_cuts(written))
+        return EpochText(written.text, cuts) if own else None
+    written = _write(options, head, own, ZONE)
+    if not rules.sources and not rules.notes:
+        return None
+    notes = (*rules.notes, *repeats, *_tell_cuts(written))
+    return EpochText(written.text, (*name_files(rules), *(f"{_NOTE}{note}" for note in notes)))
+
+
+def _write(
+    options: Options,
+    head: Conversation,
+    pieces: "Sequence[RulesPiece]",
+    zone: str,
+    share: float = 1.0,
+) -> "WrittenRules":
+    from loom.project.rules.pieces import write_pieces
+
+    return write_pieces(pieces, int(_find_room(options, head, zone) * share), _count(options, head))
+
+
+def _find_room(options: Options, head: Conversation, zone: str) -> int:
+    """The tokens that a zone has for rules: what is said in it already counts, and what system text
+    and tools leave of the window is not taken for them alone.
+    """
+    budget = budget_for(options, head)
+    counter = gate_counter(options.model or head.model or None, options.ratio)
+    size = budget.get(zone) or min(_DEFAULT_ZONE_TOKENS, budget.usable // _MAX_ZONE_SHARE)
+    fixed = sum(map(counter.count_message, head.system)) + counter.count_tools(head.tools)
+    size = min(size, max(budget.usable - fixed, 0) // _MAX_FREE_SHARE)
+    taken = sum(
+        counter.count_text(section.text) + Section.FRAME_TOKENS
+        for section in options.sections
+        if section.zone == zone
+    )
+    return max(size - taken - Section.FRAME_TOKENS, 0)
+
+
+def _write_update(
+    asking: Asking, names: Sequence[str], sections: Sequence[Section], tokens: int
+) -> tuple[str, tuple[str, ...]]:
+    """What the tail says of rules that changed since, and what is to be known of the files now."""
+    from loom.project.rules.changes import is_same, write_changes
+
+    rules = _load(asking)
+    if is_same(names, rules):
+        return "", rules.notes
+    said = [section.text for section in sections]
+    said += _find_said_texts(asking.options, asking.head)
+    count = _count(asking.options, asking.head)
+    return write_changes(names, rules, said, tokens, count), rules.notes
+
+
+def _load(asking: Asking) -> "ProjectRules":
+    from loom.project.rules.project_rules import load_rules
+
+    touched: Sequence[str] = ()
+    if asking.project is not None:
+        asked = asking.project.asked
+        touched = _find_paths(asked.query, asked.touched)
+    return load_rules(asking.folder, touched, asking.options.caches.files)
+
+
+def _find_paths(query: str, touched: Sequence[str]) -> Sequence[str]:
+    """The paths that a conversation is about, the newest last."""
+    from loom.project.rank.request import paths_in
+
+    return (*paths_in(query), *touched)
+
+
+def _find_said_texts(options: Options, head: Conversation) -> list[str]:
+    """What the caller's system text and sections say."""
+    return [*(message.text for message in head.system), *(each.text for each in options.sections)]
+
+
+def _tell_cuts(written: "WrittenRules") -> list[str]:
+    """A note for each piece that is not complete."""
+    return [
+        f"{each.piece.path}: {each.tokens:,} of about {each.full_tokens:,} tokens of "
+        f"{each.piece.heading.lstrip('# ')} are in the request: {each.left_out.strip('[]')}"
+        for each in written.pieces
+        if each.left_out
+    ]
+
+
+def _count(options: Options, head: Conversation) -> Callable[[str], int]:
+    return gate_counter(options.model or head.model or None, options.ratio).count_text

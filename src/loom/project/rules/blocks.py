@@ -1,0 +1,145 @@
+"""A Markdown text as blocks: headings, items of lists, paragraphs, fenced code. Two texts are
+compared by their lines, whatever the blanks in them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+MIN_REPEAT_CHARS = 60  # of a block that is left out because it was said before
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:\s+|$)")
+_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s")
+
+
+class MarkdownBlock(Struct, frozen=True):
+    """Lines that belong together. `level` is that of a heading, 0 for anything else."""
+
+    lines: tuple[str, ...]
+    level: int = 0
+    is_code: bool = False
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def split_blocks(text: str) -> list[MarkdownBlock]:
+    """The blocks of a text. What is in a fence is one block."""
+    blocks: list[MarkdownBlock] = []
+    lines: list[str] = []
+    fence = ""
+
+    def close(is_code: bool = False) -> None:
+        if any(line.strip() for line in lines):
+            blocks.append(MarkdownBlock(tuple(lines), 0, is_code))
+        lines.clear()
+
+    for line in text.split("\n"):
+        if fence:
+            lines.append(line)
+            if closes_fence(line, fence):
+                fence = ""
+                close(is_code=True)
+            continue
+        opened = _FENCE.match(line)
+        heading = _HEADING.match(line)
+        if opened:
+            close()
+            fence = opened[1]
+            lines.append(line)
+        elif heading:
+            close()
+            blocks.append(MarkdownBlock((line,), len(heading[1])))
+        elif not line.strip():
+            close()
+        else:
+            if _ITEM.match(line):
+                close()
+            lines.append(line)
+    close(is_code=bool(fence))
+    return blocks
+
+
+def closes_fence(line: str, fence: str) -> bool:
+    """Whether a line closes a fence: the same sign, at least as often, and nothing else."""
+    bare = line.strip()
+    return len(bare) >= len(fence) and not bare.strip(fence[0])
+
+
+def join_blocks(blocks: Iterable[MarkdownBlock]) -> str:
+    """The text of blocks; items of a list are on lines that follow each other."""
+    made: list[str] = []
+    last_is_item = False
+    for block in blocks:
+        is_item = not block.is_code and bool(_ITEM.match(block.lines[0]))
+        if made and not (last_is_item and is_item):
+            made.append("")
+        made.extend(block.lines)
+        last_is_item = is_item
+    return "\n".join(made)
+
+
+def normalize_lines(text: str) -> str:
+    """The lines of a text that say something, each between line ends, with single blanks."""
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join(("", *filter(None, lines), ""))
+
+
+class SaidText:
+    """What is said already, to be compared with what would be said again."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._text = "\n"
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        self._text += normalize_lines(text)
+
+    def has(self, text: str) -> bool:
+        """Whether all lines of a text are there, one after the other."""
+        wanted = normalize_lines(text)
+        return wanted.strip() != "" and wanted in self._text
+
+
+def drop_repeats(text: str, said: SaidText) -> str:
+    """The text without what is said already: "" if that is all of it. A short block stays, for it
+    may mean something else elsewhere; a heading goes with all that is under it.
+    """
+    if said.has(text):
+        return ""
+    blocks = split_blocks(text)
+    repeated = [
+        not block.level and len(block.text) >= MIN_REPEAT_CHARS and said.has(block.text)
+        for block in blocks
+    ]
+    if not any(repeated):
+        return text
+    left = list(_drop_empty_headings(blocks, repeated))
+    return join_blocks(left) if any(not block.level for block in left) else ""
+
+
+def _drop_empty_headings(
+    blocks: list[MarkdownBlock], repeated: list[bool]
+) -> Iterator[MarkdownBlock]:
+    """The blocks that are not repeated, without headings of which all was repeated."""
+    for n, block in enumerate(blocks):
+        if repeated[n]:
+            continue
+        if block.level:
+            under = _find_under(blocks, n)
+            content = [at for at in under if not blocks[at].level]
+            if content and all(repeated[at] for at in content):
+                continue
+        yield block
+
+
+def _find_under(blocks: list[MarkdownBlock], heading: int) -> range:
+    """The places of the blocks under a heading."""
+    level = blocks[heading].level
+    stop = heading + 1
+    while stop < len(blocks) and not 0 < blocks[stop].level <= level:
+        stop += 1
+    return range(heading + 1, stop)

@@ -1,0 +1,387 @@
+"""The rules of a project, from the files that it has for them."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from os import PathLike
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from loom.budget.tokenizers import tokenizer
+from loom.config.project_file import PROJECT_FILE, ProjectFile, read_project_file
+from loom.conversation.checked import checks_arguments
+from loom.errors import ChoiceError, describe
+from loom.project.rules.blocks import SaidText, closes_fence, drop_repeats
+from loom.project.rules.loom_file import LoomFile, parse_loom_file
+from loom.project.rules.operations import OperationVerdict, Patterns, judge_operation
+from loom.project.rules.pieces import Count, RulesPiece, write_pieces
+from loom.project.rules.reading import (
+    MAX_FILE_BYTES,
+    ReadFiles,
+    RulesFile,
+    on_one_line,
+    read_rules_file,
+)
+
+DEFAULT_TOKENS = 2048  # of all rules as one text
+LOOM_FILES = ("LOOM.md", ".loom.md", "loom.md")
+AGENTS = "AGENTS.md"
+# The files that have a convention, by its name; the first that exists is taken.
+CONVENTIONS: Mapping[str, tuple[str, ...]] = {
+    AGENTS: ("AGENTS.md", ".github/AGENTS.md"),
+    "CLAUDE.md": ("CLAUDE.md", ".github/CLAUDE.md", ".claude/CLAUDE.md"),
+    "COPILOT.md": ("COPILOT.md", ".github/COPILOT.md", ".github/copilot-instructions.md"),
+    "CURSOR.md": ("CURSOR.md", ".github/CURSOR.md", ".cursorrules"),
+    "CONTRIBUTING.md": ("CONTRIBUTING.md", ".github/CONTRIBUTING.md"),
+}
+NESTED = (AGENTS, "CLAUDE.md")  # these may be in any folder, for what is in it
+WEIGHTS = {"CONTRIBUTING.md": 1, "COPILOT.md": 2, "CURSOR.md": 2}
+OWN_WEIGHT = 8  # of what is written for Loom
+MAX_FOLDERS = 64  # folders at work that are looked into
+MAX_DEPTH = 16  # folders below the project
+MAX_IMPORTS = 16
+MAX_IMPORT_DEPTH = 5
+MAX_SETTINGS = 200  # values in `[rules]`
+# Folders with the work of others, whose rules are not those of the project.
+FOREIGN = frozenset(
+    {".git", "node_modules", "site-packages", "vendor", "third_party", ".venv", "venv"}
+)
+_IMPORT = re.compile(r"\s*@([^\s@`]{1,400})\s*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+class RulesSource(Struct, frozen=True):
+    """A file of rules, the convention that it follows, and the folder that it is for ("" for the
+    whole project).
+    """
+
+    file: RulesFile
+    name: str
+    folder: str = ""
+    is_memory: bool = False
+
+
+class ProjectRules(Struct, frozen=True, kw_only=True):
+    """What the files of a project tell an agent.
+
+    `settings` are the lines of `[rules]` in `.loom.toml`. `instructions`, `rules`, `allowed` and
+    `denied` are from `LOOM.md`; the latter two are patterns by category. `sources` are the files
+    that were found, also those that could not be read, and `notes` what is to be known of them.
+    """
+
+    folder: str
+    settings: tuple[tuple[str, str], ...] = ()
+    instructions: str = ""
+    rules: tuple[str, ...] = ()
+    allowed: Patterns = {}
+    denied: Patterns = {}
+    sources: tuple[RulesSource, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    @checks_arguments
+    def load(folder: str | PathLike[str], *, touched: Sequence[str] = ()) -> "ProjectRules":
+        """The rules of a project. `touched` are paths in it that one works on: the folders that
+        they are in may have rules of their own.
+        """
+        return load_rules(folder, touched)
+
+    def format_for_prompt(self, tokens: int = DEFAULT_TOKENS, count: Count | None = None) -> str:
+        """All rules as one text of at most this many tokens; "" if there are none."""
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise ChoiceError(f"tokens must be a number, 0 or more, found {describe(tokens)}")
+        pieces, _ = make_pieces(self)
+        return write_pieces(pieces, tokens, count or tokenizer("o200k_base")).text
+
+    @checks_arguments
+    def judge(self, category: str, operation: str) -> OperationVerdict:
+        """Whether an operation is allowed, and why. Deny wins. If a category has allowed patterns,
+        one of them must match.
+        """
+        return judge_operation(category, operation, self.allowed, self.denied, self.folder)
+
+    def is_allowed(self, category: str, operation: str) -> bool:
+        """Whether an operation of a category is allowed (`"shell"`, `"git push"`)."""
+        return self.judge(category, operation).is_allowed
+
+
+def load_rules(
+    folder: str | PathLike[str], touched: Iterable[str] = (), read: ReadFiles | None = None
+) -> ProjectRules:
+    """The rules of a folder. What was `read` before and is unchanged is not read again."""
+    finder = _Finder(folder, read)
+    if not os.path.isdir(finder.root):
+        raise ChoiceError(f"{folder} is not a folder; give the root folder of a project")
+    configured = read_project_file(finder.root)
+    settings, notes = _read_settings(configured)
+    if settings:
+        text = "\n".join(f"- {name}: {value}" for name, value in settings)
+        digest = blake2b(text.encode(), digest_size=8).hexdigest()
+        file = RulesFile(_name_settings(configured, finder.root), text, len(text), digest=digest)
+        finder.add(RulesSource(file, PROJECT_FILE))
+    own = LoomFile()
+    found = finder.find(LOOM_FILES, LOOM_FILES[0])
+    if found:
+        own = parse_loom_file(found.file.text)
+        notes += [f"{found.file.path}, {problem}" for problem in own.problems]
+    for name, paths in CONVENTIONS.items():
+        finder.find(paths, name)
+    for place in find_work_folders(finder.root, str(folder), touched):
+        for name in NESTED:
+            finder.find((f"{place}/{name}",), name, place)
+    return ProjectRules(
+        folder=finder.root,
+        settings=tuple(settings),
+        instructions=own.instructions,
+        rules=own.rules,
+        allowed=own.allowed,
+        denied=own.denied,
+        sources=tuple(finder.sources),
+        notes=(*notes, *map(_tell_problem, filter(_is_noteworthy, finder.sources))),
+    )
+
+
+class _Finder:
+    """Looks for the files of a project, each once."""
+
+    def __init__(self, folder: str | PathLike[str], read: ReadFiles | None) -> None:
+        try:
+            self.root = os.path.realpath(os.path.expanduser(folder))
+        except ValueError:
+            raise ChoiceError(f"{describe(folder)} is not a folder") from None
+        self.sources: list[RulesSource] = []
+        self._read = read
+        self._imports = 0
+
+    def add(self, source: RulesSource) -> None:
+        self.sources.append(source)
+
+    def find(self, paths: Iterable[str], name: str, folder: str = "") -> RulesSource | None:
+        """The first of these files that can be read. Those before it that cannot are noted."""
+        for path in paths:
+            file = read_rules_file(self.root, path, self._read)
+            if file is None:
+                continue
+            source = RulesSource(file, name, folder, is_memory=name == AGENTS)
+            self.add(source)
+            if not file.problem:
+                if name in NESTED:
+                    self._import(source, 1)
+                return source
+        return None
+
+    def _import(self, source: RulesSource, depth: int) -> None:
+        """The files that a file names on lines of their own, as `@path`."""
+        for path in find_imports(source.file):
+            known = any(each.file.path == path for each in self.sources)
+            if (
+                known
+                or _is_convention(path)
+                or self._imports >= MAX_IMPORTS
+                or depth > MAX_IMPORT_DEPTH
+            ):
+                continue
+            file = read_rules_file(self.root, path, self._read)
+            if file is None:
+                continue
+            self._imports += 1
+            made = RulesSource(file, path, source.folder, source.is_memory)
+            self.add(made)
+            self._import(made, depth + 1)
+
+
+def find_imports(file: RulesFile) -> Iterator[str]:
+    """The paths in the project that a file names on lines of their own, as `@path`."""
+    here = os.path.dirname(file.path)
+    for _, name in _import_lines(file.text):
+        path = os.path.normpath(os.path.join(here, name)).replace("\\", "/")
+        if not name.startswith(("~", "/")) and not path.startswith("../"):
+            yield path
+
+
+def _import_lines(text: str) -> Iterator[tuple[int, str]]:
+    fence = ""
+    for number, line in enumerate(text.split("\n")):
+        opened = _FENCE.match(line)
+        if fence:
+            if closes_fence(line, fence):
+                fence = ""
+        elif opened:
+            fence = opened[1]
+        else:
+            found = _IMPORT.fullmatch(line)
+            if found:
+                yield number, found[1]
+
+
+def find_work_folders(root: str, given: str, touched: Iterable[str]) -> list[str]:
+    """The folders below the project that paths are in, the nearest to its root first."""
+    found: dict[str, None] = {}
+    for name in touched:
+        path = _place_in_project(root, given, name)
+        parts = path.split("/") if path else []
+        if FOREIGN.intersection(parts):
+            continue
+        for depth in range(1, min(len(parts), MAX_DEPTH) + 1):
+            place = "/".join(parts[:depth])
+            found.pop(place, None)
+            found[place] = None
+    newest = list(found)[-MAX_FOLDERS:]
+    return sorted(newest, key=lambda place: (place.count("/"), place))
+
+
+def _place_in_project(root: str, given: str, name: str) -> str:
+    """A path from the root of the project on; "" if it is not in it."""
+    if not name or len(name) > 1000 or "\0" in name or "\n" in name:
+        return ""
+    path = os.path.normpath(name.replace("\\", "/"))
+    for base in (root, os.path.abspath(os.path.expanduser(given))):
+        if path.startswith(f"{base}{os.sep}"):
+            path = os.path.relpath(path, base)
+            break
+    if os.path.isabs(path) or path.startswith("..") or path in (".", ""):
+        return ""
+    return path.replace(os.sep, "/")
+
+
+# `[rules]` of `.loom.toml`
+
+
+def _read_settings(found: ProjectFile) -> tuple[list[tuple[str, str]], list[str]]:
+    """The lines that `[rules]` becomes, and what is wrong in it."""
+    notes = [str(found.problem)] if found.problem else []
+    said = found.table.get("rules")
+    if said is not None and not isinstance(said, dict):
+        notes.append(str(found.error(f"rules must be a table, found {describe(said)}", "rules")))
+    lines = list(_list_settings(found.rules, ()))
+    if len(lines) > MAX_SETTINGS:
+        notes.append(f"{found.place('rules')}: only {MAX_SETTINGS} of {len(lines)} rules are used")
+    return lines[:MAX_SETTINGS], notes
+
+
+def _list_settings(value: Any, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """A line for each value: names in words, the first with a capital letter."""
+    match value:
+        case dict():
+            for name, inner in value.items():
+                yield from _list_settings(inner, (*names, str(name)))
+        case list():
+            for inner in value:
+                yield from _list_settings(inner, names)
+        case _:
+            text = on_one_line(str(value).lower() if isinstance(value, bool) else str(value))
+            words = on_one_line(" ".join(names).replace("_", " ").replace("-", " "))
+            if text and words:
+                yield words[0].upper() + words[1:], text
+
+
+def _name_settings(found: ProjectFile, root: str) -> str:
+    return os.path.relpath(found.root / PROJECT_FILE, root).replace(os.sep, "/")
+
+
+# Pieces
+
+
+def make_pieces(
+    rules: ProjectRules, said: Iterable[str] = (), only: Iterable[RulesSource] | None = None
+) -> tuple[list[RulesPiece], list[str]]:
+    """The rules in pieces, and notes of those that are left out because they are said already: in
+    these texts, or in a piece before.
+    """
+    known = SaidText(said)
+    pieces: list[RulesPiece] = []
+    notes: list[str] = []
+    for source in rules.sources if only is None else only:
+        if source.file.problem:
+            continue
+        made = [piece for piece in _pieces_of(rules, source) if piece.body.strip()]
+        for piece in made:
+            body = drop_repeats(piece.body, known)
+            known.add(piece.body)
+            if body != piece.body:
+                notes.append(_tell_repeat(piece, body))
+            if body:
+                pieces.append(replace(piece, body=body))
+    return pieces, notes
+
+
+def _pieces_of(rules: ProjectRules, source: RulesSource) -> Iterator[RulesPiece]:
+    path = on_one_line(source.file.path)
+    if source.name == PROJECT_FILE:
+        yield _list_piece(path, "## Project Rules", source.file.text.split("\n"))
+    elif source.name == LOOM_FILES[0]:
+        yield RulesPiece(
+            path,
+            "## Project Instructions",
+            f"Instructions of this project, from the file {path}. Keep to them; what the user asks "
+            "comes first.",
+            rules.instructions,
+            weight=OWN_WEIGHT,
+            unread_bytes=source.file.unread_bytes,
+        )
+        yield _list_piece(path, "## Rules", [f"- {rule}" for rule in rules.rules])
+        for title, patterns in (("Allowed", rules.allowed), ("Denied", rules.denied)):
+            lines = [f"- {name}: {', '.join(found)}" for name, found in patterns.items()]
+            yield _list_piece(path, f"## {title} Operations", lines)
+    else:
+        yield _convention_piece(path, source)
+
+
+def _list_piece(path: str, heading: str, lines: Sequence[str]) -> RulesPiece:
+    return RulesPiece(path, heading, "", "\n".join(lines), is_fenced=False, weight=OWN_WEIGHT)
+
+
+def _convention_piece(path: str, source: RulesSource) -> RulesPiece:
+    name, scope = source.name, "this project"
+    if source.folder:
+        name, scope = path, f"files in {on_one_line(source.folder)}/"
+    return RulesPiece(
+        path,
+        f"## Project Convention: {on_one_line(name)}",
+        f"Rules for {scope}, from the file {path}. Keep to them; what the user asks comes first.",
+        _without_known_imports(source.file),
+        weight=WEIGHTS.get(source.name, 4),
+        unread_bytes=source.file.unread_bytes,
+        is_memory=source.is_memory,
+    )
+
+
+def _without_known_imports(file: RulesFile) -> str:
+    """The text without lines that only name another file of rules: that has a piece of its own."""
+    text = file.text
+    if "@" not in text:
+        return text
+    here = os.path.dirname(file.path)
+    gone = {
+        number
+        for number, name in _import_lines(text)
+        if _is_convention(os.path.normpath(os.path.join(here, name)).replace("\\", "/"))
+    }
+    lines = [line for number, line in enumerate(text.split("\n")) if number not in gone]
+    return "\n".join(lines).strip("\n")
+
+
+def _is_convention(path: str) -> bool:
+    """Whether a file is read as one of the conventions, of the project or of a folder."""
+    return os.path.basename(path) in NESTED or any(path in paths for paths in CONVENTIONS.values())
+
+
+def _tell_repeat(piece: RulesPiece, left: str) -> str:
+    if left:
+        return f"{piece.path}: what is said elsewhere already was left out of it"
+    return f"{piece.path}: it says nothing that is not said already, and was left out"
+
+
+def _is_noteworthy(source: RulesSource) -> bool:
+    return bool(source.file.problem or source.file.unread_bytes)
+
+
+def _tell_problem(source: RulesSource) -> str:
+    file = source.file
+    path = on_one_line(file.path)
+    if file.problem:
+        return f"{path} was not read: {file.problem}"
+    return f"{path}: only the first {MAX_FILE_BYTES:,} of {file.size:,} bytes were read"

@@ -1,0 +1,66 @@
+"""Which operations `LOOM.md` allows."""
+
+import pytest
+
+from loom import ProjectRules
+
+RULES = ProjectRules(
+    folder="/work/app",
+    allowed={"shell": ("git *", "make test"), "file_write": ("src/**", "docs")},
+    denied={"shell": ("git push", "rm"), "file_write": ("src/secret/",), "*": ("*.pem",)},
+)
+
+
+@pytest.mark.parametrize(
+    ("category", "operation"),
+    [
+        ("shell", "git status"),
+        ("Shell", "  git   log  -3 "),
+        ("shell", "make test -j 2"),
+        ("shell", 'git commit -m "rm; push"'),
+        ("shell", "git log '$(rm x)'"),
+        ("shell", "git add a && git status | git stash"),
+        ("file_write", "src/a.py"),
+        ("File Write", "./src/deep/b.py"),
+        ("file-write", "/work/app/docs/index.md"),
+        ("file_write", "docs"),
+        ("file_read", "anything"),
+    ],
+)
+def test_an_operation_is_allowed(category: str, operation: str) -> None:
+    verdict = RULES.judge(category, operation)
+    assert verdict.is_allowed, verdict.why
+    assert RULES.is_allowed(category, operation)
+
+
+@pytest.mark.parametrize(
+    ("category", "operation", "why"),
+    [
+        ("shell", "git push", "shell: git push is denied"),
+        ("shell", "git   push --force", "shell: git push is denied"),
+        ("shell", "git status && rm -rf /", "shell: rm is denied"),
+        ("shell", "git status\nrm x", "shell: rm is denied"),
+        ("shell", "git log $(rm x)", "shell: rm is denied"),
+        ("shell", 'git log "`rm x`"', "shell: rm is denied"),
+        ("shell", "git log 'open; rm x", "shell: rm is denied"),
+        ("shell", "A=1 sudo /bin/rm x", "shell: rm is denied"),
+        ("shell", "curl x", "no allowed pattern of shell matches: git *, make test"),
+        ("shell", "git log | sh", "no allowed pattern of shell matches: git *, make test"),
+        ("shell", "gitk", "no allowed pattern of shell matches: git *, make test"),
+        ("file_write", "src/secret/key", "file_write: src/secret/ is denied"),
+        ("file_write", "src/x/../secret/key", "file_write: src/secret/ is denied"),
+        ("file_write", "src/../etc/passwd", "no allowed pattern of file_write matches: src/**, "),
+        ("file_write", "../src/a", "no allowed pattern of file_write matches: src/**, "),
+        ("file_read", "keys/a.pem", "file_read: *.pem is denied"),
+    ],
+)
+def test_an_operation_is_not_allowed(category: str, operation: str, why: str) -> None:
+    verdict = RULES.judge(category, operation)
+    assert not verdict.is_allowed
+    assert verdict.why.startswith(why)
+
+
+def test_without_allowed_patterns_a_category_is_open_but_for_what_is_denied() -> None:
+    rules = ProjectRules(folder="/", denied={"shell": ("rm",)})
+    assert rules.judge("shell", "ls").why == "nothing is said of shell operations like this"
+    assert not rules.is_allowed("shell", "rm x")

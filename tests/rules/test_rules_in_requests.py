@@ -1,0 +1,253 @@
+"""The rules of a project in requests of a session: what the epoch began with stays, and the tail
+says what changed.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loom import Context, Loom, Session, weave
+from loom.context.gathering import make_conversation
+from loom.context.options import check_options
+from loom.engine.sources import gather_single_rules
+
+
+@pytest.fixture
+def loom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loom]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with Loom.open(":memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    return made
+
+
+def put(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    os.utime(path, (1, 1))  # as if it had been there for long
+
+
+def ask(session: Session, request: str | None, folder: Path, **options: Any) -> Context:
+    options = {"model": "gpt-4o", "window": 32_000, **options}
+    return asyncio.run(session.prepare(request, project=folder, **options))
+
+
+def system(context: Context) -> str:
+    return "\n".join(message.text for message in context.conversation.system)
+
+
+def tail(context: Context) -> str:
+    messages = context.conversation.messages
+    return "\n".join(message.text for message in messages[len(messages) - context.tail :])
+
+
+def check_prefix(last: Context, now: Context) -> None:
+    """The new request is the last one without its tail, and more."""
+    assert now.conversation.system == last.conversation.system
+    kept = last.conversation.messages[: len(last.conversation.messages) - last.tail]
+    assert now.conversation.messages[: len(kept)] == kept
+
+
+def test_rules_and_agents_md_are_in_their_zones(loom: Loom, folder: Path) -> None:
+    put(folder, ".loom.toml", '[rules]\nstyle = "Small functions"\n')
+    put(folder, "AGENTS.md", "Run the tests.")
+    context = ask(loom.new(system="You are an agent."), "fix it", folder)
+    said = system(context)
+    assert said.startswith("You are an agent.\n\n## Project Rules\n- Style: Small functions\n\n")
+    assert "## Project Convention: AGENTS.md" in said
+    zones = {line.zone: line.action for line in context.report.lines if line.place.startswith("se")}
+    assert zones["rules"] == zones["memory"] == "kept"
+    assert context.report.zones["rules"]["used"] <= context.report.zones["rules"]["budget"]
+
+
+def test_a_folder_without_rules_adds_nothing(loom: Loom, folder: Path) -> None:
+    context = ask(loom.new(system="You are an agent."), "fix it", folder)
+    assert "Project Convention" not in system(context)
+    assert not context.report.zones.get("rules", {}).get("used")
+    assert not [note for note in context.report.notes if "rules" in note.lower()]
+
+
+def test_what_the_system_prompt_says_is_not_told_again(loom: Loom, folder: Path) -> None:
+    rule = "Every change has a test, a line in the change log and a page of documentation."
+    put(folder, "AGENTS.md", f"# Agents\n\n{rule}")
+    context = ask(loom.new(system=f"You are an agent.\n\n# Agents\n\n{rule}"), "fix it", folder)
+    assert system(context).count(rule) == 1
+    assert "AGENTS.md: it says nothing that is not said already, and was left out" in (
+        context.report.notes
+    )
+    put(folder, "CLAUDE.md", rule)
+    section = ("rules", f"# Agents\n{rule}")
+    context = ask(loom.new(system="Be brief."), "fix it", folder, sections=[section])
+    assert system(context).count(rule) == 1
+
+
+def test_files_that_change_are_told_in_the_tail_until_the_next_epoch(
+    loom: Loom, folder: Path
+) -> None:
+    put(folder, "CLAUDE.md", "# Rules\n\n- Use tabs.\n- Never push.\n")
+    put(folder, "CONTRIBUTING.md", "Sign commits.")
+    session = loom.new(system="You are an agent.")
+    first = ask(session, "one", folder)
+    assert "changed since" not in tail(first)
+    session.append({"role": "assistant", "content": "done"})
+
+    same = ask(session, "two", folder)
+    check_prefix(first, same)
+    assert "Rules of the project changed" not in tail(same)
+
+    put(folder, "CLAUDE.md", "# Rules\n\n- Use spaces, four of them.\n- Never push.\n")
+    put(folder, "LOOM.md", "## Rules\n- Ask first\n")
+    (folder / "CONTRIBUTING.md").unlink()
+    session.append({"role": "assistant", "content": "done"})
+    changed = ask(session, "three", folder)
+    check_prefix(same, changed)
+    said = tail(changed)
+    assert "CONTRIBUTING.md is gone: its rules no longer hold." in said
+    assert (
+        'CLAUDE.md changed.\nNo longer in it: "- Use tabs."\nNew in it, and to be kept to:\n'
+        in said
+    )
+    assert "```markdown\n- Use spaces, four of them.\n```" in said
+    assert "Never push" not in said
+    assert "## Rules\n- Ask first" in said
+    assert changed.report.epoch == first.report.epoch
+
+    session.append({"role": "assistant", "content": "done"})
+    session.set_summary("The user asked three times.")
+    renewed = ask(session, "four", folder)
+    assert renewed.report.epoch == first.report.epoch + 1
+    assert "Rules of the project changed" not in tail(renewed)
+    assert "- Use spaces, four of them." in system(renewed)
+    assert "## Rules\n- Ask first" in system(renewed)
+    assert "Sign commits" not in system(renewed)
+
+
+def test_rules_of_a_folder_that_comes_into_play_are_in_the_tail(loom: Loom, folder: Path) -> None:
+    put(folder, "src/api/AGENTS.md", "Validate all input.")
+    put(folder, "src/api/main.py", "def main(): ...\n")
+    put(folder, "README.md", "hello")
+    session = loom.new(system="You are an agent.")
+    first = ask(session, "look around", folder)
+    assert "Validate" not in system(first)
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "read", "arguments": '{"path": "src/api/main.py"}'},
+            }
+        ],
+    }
+    session.append(call)
+    session.append({"role": "tool", "tool_call_id": "c1", "content": "def main(): ..."})
+    second = ask(session, None, folder)
+    check_prefix(first, second)
+    assert "Rules for files in src/api/, from the file src/api/AGENTS.md." in tail(second)
+    assert "Validate all input." in tail(second)
+    other = loom.new(system="You are an agent.")
+    assert "Validate all input." in system(ask(other, "fix src/api/main.py", folder))
+
+
+def test_an_epoch_goes_on_after_a_restart_with_the_rules_that_it_began_with(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    put(folder, "CLAUDE.md", "Use tabs.")
+    with Loom.open(str(tmp_path / "a.db")) as loom:
+        session = loom.new(system="You are an agent.")
+        first = ask(session, "one", folder)
+        session.append({"role": "assistant", "content": "done"})
+    put(folder, "CLAUDE.md", "Use spaces now.")
+    with Loom.open(str(tmp_path / "a.db")) as loom:
+        second = ask(loom.session(session.id), "two", folder)
+    check_prefix(first, second)
+    assert "Use spaces now." in tail(second)
+    assert "Use spaces now." not in system(second)
+
+
+def test_a_large_file_stays_in_its_zone_and_is_reported(loom: Loom, folder: Path) -> None:
+    put(folder, "CLAUDE.md", "\n".join(f"- rule {n}: say it plainly" for n in range(4000)))
+    put(folder, "AGENTS.md", "\n".join(f"- habit {n}: keep it" for n in range(4000)))
+    context = ask(loom.new(system="You are an agent."), "fix it", folder)
+    zones = context.report.zones
+    assert zones["rules"]["used"] <= 2048
+    assert zones["memory"]["used"] <= 2048
+    assert {line.action for line in context.report.lines if line.zone in ("rules", "memory")} == {
+        "kept"
+    }
+    notes = [note for note in context.report.notes if "are in the request" in note]
+    assert [note.split(":")[0] for note in notes] == ["CLAUDE.md", "AGENTS.md"]
+    small = ask(loom.new(system="You are an agent."), "fix it", folder, window=3000)
+    assert small.report.input_tokens <= small.report.usable
+
+
+@pytest.mark.parametrize("window", [600, 1200, 2500])
+def test_rules_never_make_a_request_too_large(loom: Loom, folder: Path, window: int) -> None:
+    put(folder, "CLAUDE.md", "\n".join(f"- rule {n}: say it plainly" for n in range(400)))
+    prompt = "word " * (window // 2)
+    context = ask(loom.new(system=prompt), "fix it", folder, window=window, reserve_output=50)
+    assert context.report.input_tokens <= context.report.usable
+
+
+def test_notes_and_agents_md_share_the_memory(loom: Loom, folder: Path) -> None:
+    put(folder, "AGENTS.md", "\n".join(f"- habit {n}: keep it" for n in range(4000)))
+    session = loom.new(system="You are an agent.")
+    session.memory.remember("The user likes short answers.", always=True)
+    context = ask(session, "fix it", folder)
+    assert "The user likes short answers." in system(context)
+    assert "- habit 0: keep it" in system(context)
+    assert context.report.zones["memory"]["used"] <= 2048
+    lines = [line for line in context.report.lines if line.zone == "memory"]
+    assert [line.action for line in lines] == ["kept", "kept"]
+
+
+def test_a_broken_file_is_a_note_of_the_report(loom: Loom, folder: Path) -> None:
+    put(folder, ".loom.toml", "[rules\n")
+    (folder / "AGENTS.md").symlink_to("/etc/hostname")
+    context = ask(loom.new(system="You are an agent."), "fix it", folder)
+    notes = "\n".join(context.report.notes)
+    assert ".loom.toml:1" in notes
+    assert "AGENTS.md was not read: it is a link to a place outside of the project" in notes
+
+
+def test_a_tree_has_the_rules_too(loom: Loom, folder: Path) -> None:
+    put(folder, "CLAUDE.md", "Use tabs.")
+    tree = loom.new_tree("a title")
+    tree.say("hello")
+    context = asyncio.run(tree.prepare(project=folder, model="gpt-4o"))
+    assert "Use tabs." in system(context)
+
+
+def test_a_single_request_has_the_rules_too(folder: Path) -> None:
+    put(folder, "CLAUDE.md", "Use tabs.")
+    options = check_options(model="gpt-4o")
+    given, _ = make_conversation([{"role": "user", "content": "hello"}], "Be brief.", None)
+    sections, notes = gather_single_rules(options, given, folder)
+    assert notes == []
+    assert "Use tabs." in system(weave(given, model="gpt-4o", sections=sections))
+
+
+def test_files_that_did_not_change_are_not_read_again(
+    loom: Loom, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from loom.project.rules import reading
+
+    put(folder, "CLAUDE.md", "Use tabs.")
+    os.utime(folder / "CLAUDE.md", (1, 1))
+    monkeypatch.setattr(reading, "_SETTLED_SECONDS", -1e9)
+    session = loom.new(system="You are an agent.")
+    ask(session, "one", folder)
+    monkeypatch.setattr(reading, "_read", lambda *_: pytest.fail("read again"))
+    ask(session, "two", folder)
