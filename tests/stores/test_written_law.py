@@ -411,7 +411,7 @@ WRITES = {
             "prepare",
             "purge",
         ),
-        *("set_summary", "stash", "switch", "undo", "use"),
+        *("beat", "set_summary", "start_call", "stash", "switch", "undo", "use"),
     },
     LoomTree: {
         *(

@@ -112,6 +112,11 @@ class SessionState:
         ]
 
     @property
+    def started_calls(self) -> dict[str, str]:
+        """The calls that were about to run, by their ids, and the nodes that make them."""
+        return self.texts("started")
+
+    @property
     def request(self) -> Request | None:
         """The last request, if it outlives the object that made it; None if that cannot be read any
         more.
@@ -157,6 +162,13 @@ class SessionState:
     def unlimited_values(self) -> StateValues:
         """That no model refused anything."""
         return "overflow", dict.fromkeys(self._all("overflow"))
+
+    def started_values(self, call: str, node: str) -> StateValues:
+        """One more call that is about to run. Those of other nodes are over, and forgotten."""
+        over: dict[str, str | None] = {
+            name: None for name, caller in self.started_calls.items() if caller != node
+        }
+        return "started", over | {check_name("call", call): to_json(node)}
 
     def recalled_values(self, node: str, epoch: int) -> StateValues:
         """One more node that was recalled. Those of earlier epochs are forgotten."""

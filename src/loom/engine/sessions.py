@@ -1270,6 +1270,38 @@ class Session:
             self._keep_states(self._state.recalled_values(node.id, newest))
         return node
 
+    def start_call(self, call: Any) -> bool:
+        """Note that a call of a tool is about to run, so that a crash does not make it run twice.
+
+        Returns False if the call was started before: then nobody knows whether it finished. The
+        session must contain the call, so absorb the answer first.
+        """
+        call = parse_call(call)
+        if self._result_of(call) is not None:
+            return False
+        caller = self._find_caller(call)
+        if self._state.started_calls.get(call.id) == caller.id:
+            return False
+        self._keep_states(self._state.started_values(call.id, caller.id))
+        return True
+
+    def _find_caller(self, call: ToolCall) -> Node:
+        """The node of the newest message that makes a call."""
+        for node in reversed(self.path[-LAST_MESSAGES:]):
+            if node.message and any(made.id == call.id for made in node.message.calls):
+                return node
+        raise AssertionError(call.id)
+
+    def beat(self) -> bool:
+        """Note in the working state, if there is one, that the agent is alive.
+
+        Returns whether somebody asked it to stop.
+        """
+        working = self.working
+        if not working.is_empty:
+            self.keep_working(working.beat(self._workspace.now()))
+        return working.dashboard.interrupt_requested
+
     def _result_of(self, call: ToolCall) -> Node | None:
         """The node that answers the newest call of this id, if there is one yet; an error where no
         message makes the call.
@@ -1520,6 +1552,7 @@ class Session:
     aabsorb = async_form(absorb)
     aappend = async_form(append)
     aappend_at = async_form(append_at)
+    abeat = async_form(beat)
     acarry_on = async_form(carry_on)
     achange = async_form(change)
     achoose = async_form(choose)
@@ -1541,6 +1574,7 @@ class Session:
     aresume = async_form(resume)
     asearch = async_form(search)
     aset_summary = async_form(set_summary)
+    astart_call = async_form(start_call)
     astash = async_form(stash)
     asummary = async_value(summary)
     aswitch = async_form(switch)

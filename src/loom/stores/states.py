@@ -136,6 +136,7 @@ STORE_KINDS: StateKinds = {
     "version": StateKind(str, is_node_id, lambda name, value: (value,)),
     "pin": StateKind(Pin, _anything, lambda name, value: (value.node,) if value.node else ()),
     "stash": StateKind(Stash, _anything),
+    "started": StateKind(str, _anything, lambda name, value: (value,)),
     "result": StateKind(Result, _is_number),
     "action": StateKind(Action, _is_number),
 }

@@ -1,0 +1,117 @@
+"""What a loop may spend, what it tells while it works, and how it ended."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from loom.context import Context
+from loom.conversation.checked import CheckedStruct
+from loom.conversation.message import ToolCall, ToolResult
+from loom.dialects.input import Answer
+from loom.errors import ChoiceError, describe
+from loom.providers.models import StreamEvent
+
+LoopEnd = Literal["done", "steps", "tokens", "cost", "interrupted"]
+
+
+class Limits(CheckedStruct, frozen=True, kw_only=True):
+    """What one run of a loop may take. None means no limit."""
+
+    steps: int | None = 100  # answers of the model
+    tokens: int | None = None  # read and written, of all answers
+    cost: float | None = None  # in US dollars, where prices are known
+    tool_seconds: float = 120.0  # of one call of a tool
+    tools_at_once: int = 8
+    overflows: int = 5  # shorter requests after one that was refused as too long
+    failures: int = 2  # answers that broke off and are asked for again
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tokens", "cost"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ChoiceError(f"the limit {name} must be 0 or more, found {describe(value)}")
+        if self.tool_seconds <= 0 or self.tools_at_once < 1:
+            raise ChoiceError(
+                f"tool_seconds and tools_at_once must be more than 0, found "
+                f"{self.tool_seconds:g} and {self.tools_at_once}"
+            )
+        if self.overflows < 0 or self.failures < 0:
+            raise ChoiceError(
+                f"overflows and failures must be 0 or more, found {self.overflows} and "
+                f"{self.failures}"
+            )
+
+
+class Spending(Struct, frozen=True):
+    """What a run has taken so far."""
+
+    steps: int = 0
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.completion
+
+
+class RequestMade(Struct, frozen=True):
+    """A request is about to be sent."""
+
+    context: Context
+
+
+class RequestRefused(Struct, frozen=True):
+    """A provider refused a request as too long, and a shorter one follows."""
+
+    error: BaseException
+
+
+class AnswerFailed(Struct, frozen=True):
+    """An answer broke off, and is asked for again."""
+
+    error: BaseException
+
+
+class AnswerTaken(Struct, frozen=True):
+    """An answer was stored."""
+
+    answer: Answer
+    spent: Spending
+
+
+class CallStarted(Struct, frozen=True):
+    """A tool is about to run."""
+
+    call: ToolCall
+
+
+class CallEnded(Struct, frozen=True):
+    """A call has its result, and that is stored."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+LoopEvent: TypeAlias = (
+    RequestMade
+    | RequestRefused
+    | AnswerFailed
+    | StreamEvent
+    | AnswerTaken
+    | CallStarted
+    | CallEnded
+)
+Listener: TypeAlias = Callable[[LoopEvent], None]
+# Whether a call may run: True, False, or a text that says why not.
+Approval: TypeAlias = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
+
+
+class LoopOutcome(Struct, frozen=True):
+    """How a run ended: the last words of the model, why it ended, what it took."""
+
+    text: str
+    end: LoopEnd
+    spent: Spending
