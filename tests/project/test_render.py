@@ -249,6 +249,32 @@ def test_what_has_more_chance_is_shown_with_more() -> None:
     assert shown["best.py"] > shown["other.py"] > 0
 
 
+def nest(depth: int) -> list[Definition]:
+    """Functions each inside of the one before."""
+    names = [f"level_of_a_nested_function_{number}" for number in range(depth)]
+    return [
+        defined(name, parent=".".join(names[:number]), line=number + 1)
+        for number, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize("depth", [35, 64])
+@pytest.mark.parametrize("tokens", [200, 1000, 2000])
+def test_nested_definitions_leave_room_for_the_rest(depth: int, tokens: int) -> None:
+    rest = [
+        file(f"src/part_{number}.py", defined(f"work_{number}"), score=0.3) for number in range(6)
+    ]
+    made = render_map([file("src/deep.py", *nest(depth)), *rest], tokens, COUNTERS["o200k"])
+    assert tokens // 2 < made.tokens <= tokens or len(made.files) == 7
+    assert {shown.path for shown in made.files} == {"src/deep.py", *(one.path for one in rest)}
+
+
+def test_a_heading_in_many_others_names_the_outermost_and_the_innermost() -> None:
+    text = render_map([file("src/deep.py", *nest(20))], 5000, COUNTERS["o200k"]).text
+    assert "level_of_a_nested_function_0.….level_of_a_nested_function_15" in text
+    assert max(map(len, text.split("\n"))) < 240
+
+
 def test_another_header() -> None:
     made = render_map([file("a.py", defined("f"))], 100, words_of, "## Beyond\n\n")
     assert made.text.startswith("## Beyond\n\n### a.py (relevance: high)\n")

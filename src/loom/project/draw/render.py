@@ -27,6 +27,8 @@ FULL_WORTH_NAMES = 30
 MAX_SIGNATURE_CHARS = 140  # characters of a signature
 SPARE_PART = 50  # what is left of a budget is used where it is more than this part of it
 _MIN_FILE_TOKENS = 5  # tokens that no file takes less than
+_TAKEN_BACK_PART = 4  # of the pieces at most one part of so many is left out at once
+_MAX_HEADING_NAMES = 6  # names around a definition that its heading has
 _MISSES = 40  # pieces in a row that do not fit, before no more are tried
 
 _HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
@@ -91,10 +93,12 @@ class _Piece(Struct, frozen=True):
 
 
 def _take_back(pieces: list[_Piece], tokens: int) -> None:
-    """Leave out the last pieces, at least this many tokens of them: a sum of parts is not quite the
-    size of the whole.
+    """Leave out the last pieces, about this many tokens of them: a sum of parts is not quite the
+    size of the whole. Never more than a part of them at once: the whole may be far larger than its
+    parts, and leaving out few of them may be enough.
     """
-    while pieces and tokens > 0:
+    least = len(pieces) * (_TAKEN_BACK_PART - 1) // _TAKEN_BACK_PART
+    while len(pieces) > least and tokens > 0:
         tokens -= pieces.pop().cost
 
 
@@ -196,7 +200,9 @@ def _fitting(files: _Files, tokens: int) -> list[_Piece]:
         if piece.place is None or piece.is_signature:
             continue
         symbol = files.symbols(piece.file)[piece.place]
-        groups |= {(piece.file, symbol.around), (piece.file, symbol.path)}
+        groups.add((piece.file, symbol.around))
+        if not symbol.around:  # it becomes the heading of its group where it is
+            groups.add((piece.file, symbol.path))
         for offer in _next_offers(piece.file, piece.place, files):
             heappush(waiting, offer)
     return pieces
@@ -209,7 +215,7 @@ def _with_heading(piece: _Piece, files: _Files, groups: set[tuple[int, str]]) ->
     around = files.symbols(piece.file)[piece.place].around
     if not around or (piece.file, around) in groups:
         return piece
-    return _Piece(piece.file, piece.place, False, piece.cost + files.size(f"{around}: "))
+    return _Piece(piece.file, piece.place, False, piece.cost + files.size(f"{_heading(around)}: "))
 
 
 def _next_offers(number: int, place: int, files: _Files) -> "Iterator[_Offer]":
@@ -300,15 +306,23 @@ def _group_lines(
     elif signatures or group in heads:
         # What is inside of two others is named by all of them: its declaration alone would not say
         # where it is.
-        head = group
+        head = _heading(group)
         if "." not in group:
             head = heads.get(group, group)
         yield f"{head}:"
         yield from (f" {line}" for line in (*signatures, names) if line)
     elif names:
-        yield f"{group}: {names}"
+        yield f"{_heading(group)}: {names}"
     else:
-        yield f"{group}:"
+        yield f"{_heading(group)}:"
+
+
+def _heading(group: str) -> str:
+    """The names around definitions; of many only the outermost and the innermost."""
+    names = group.split(".")
+    if len(names) <= _MAX_HEADING_NAMES:
+        return group
+    return ".".join((names[0], "…", *names[2 - _MAX_HEADING_NAMES :]))
 
 
 def _signature(symbol: _Symbol) -> str:
