@@ -63,9 +63,6 @@ def read_project_file(folder: str | PathLike[str]) -> ProjectFile:
             found = read_toml_file(path, within=place)
         except ConfigError as error:
             return ProjectFile(place, problem=error)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            return ProjectFile(place, problem=ConfigError(f"cannot be read: {reason}", path))
         if found is not None:
             return ProjectFile(place, found)
     return ProjectFile(start)

@@ -34,16 +34,27 @@ class TomlFile(Struct, frozen=True):
 
 
 def read_toml_file(path: Path, within: Path | None = None) -> TomlFile | None:
-    """The values of a file; None if there is no file. A file that is a link out of the folder
+    """The values of a file; None if there is no file. What `read_text_file` refuses is refused."""
+    text = read_text_file(path, within)
+    if text is None:
+        return None
+    return parse_toml(path, text)
+
+
+def read_text_file(path: Path, within: Path | None = None) -> str | None:
+    """The text of a file; None if there is no file. A file that is a link out of the folder
     `within` is refused, as is one that is too large.
     """
-    if not os.path.lexists(path):
-        return None
     if within is not None and not path.resolve().is_relative_to(within.resolve()):
         raise ConfigError(
-            f"it is a link to a place outside {within}; put the file itself there", path
+            f"it is a place outside {within}, or a link to one; put the file itself there", path
         )
-    return parse_toml(path, _decode(path, _read_bytes(path)))
+    if not os.path.lexists(path):
+        return None
+    try:
+        return _decode(path, _read_bytes(path))
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", path) from None
 
 
 def parse_toml(path: Path, text: str) -> TomlFile:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 from msgspec import Struct, structs
 
+from loom.budget.headroom import headroom_pct
 from loom.budget.profiles import COUNTERS
 from loom.context.history.strategies import STRATEGIES, StrategyFunction, find_strategy
 from loom.context.rules import Rule
@@ -133,6 +134,11 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summarize_past: int = 0
     # After a turn, a summary is also written if these messages use more than this share of history.
     summarize_above: float = 0.75
+    # If the ceiling is not 0, this decides instead of `summarize_above`, in percent of history: 55
+    # for a window of 32,000 tokens, 93 for one of 1,000,000, between them by the logarithm of the
+    # window; never less than the floor, never more than the ceiling.
+    headroom_floor_pct: int = 0
+    headroom_ceiling_pct: int = 0
     # How many of the last messages are never summarized.
     summarize_keep: int = 4
     # Whether a model also summarizes large tool results. The text is used where they are cut, and
@@ -191,6 +197,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ChoiceError(
                     f"policy {self.name!r}: {name} is {value}; give a share from {low} to {high}"
                 )
+        self._check_headroom()
         if find_strategy(self.strategy).climbs != bool(self.ladder):
             raise ChoiceError(
                 f"policy {self.name!r}: a [ladder] and the strategy 'ladder' need each other"
@@ -223,6 +230,20 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"policy {self.name!r}: the marker must say 'recall {{handle}}', or nothing left "
                 "out could come back"
             )
+
+    def _check_headroom(self) -> None:
+        floor, ceiling = self.headroom_floor_pct, self.headroom_ceiling_pct
+        if (floor, ceiling) != (0, 0) and not 10 <= floor <= ceiling <= 100:
+            raise ChoiceError(
+                f"policy {self.name!r}: headroom_floor_pct is {floor} and headroom_ceiling_pct is "
+                f"{ceiling}; give two numbers from 10 to 100, the floor not above the ceiling"
+            )
+
+    def summarize_above_in(self, window: int) -> float:
+        """The share of history above which a summary is written, for a window."""
+        if not self.headroom_ceiling_pct:
+            return self.summarize_above
+        return headroom_pct(window, self.headroom_floor_pct, self.headroom_ceiling_pct) / 100
 
     def _check_values(self) -> None:
         """Refuse a value that is not one of the right ones."""

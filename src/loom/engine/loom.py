@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec.structs import replace
 
+from loom.config.settings import Settings, resolve_settings
 from loom.conversation.agents import Agent
 from loom.conversation.checked import (
     check_flag,
@@ -34,6 +35,7 @@ from loom.engine.emitter import EventEmitter
 from loom.engine.indexer import Indexer
 from loom.engine.inputs import parse_head, parse_messages
 from loom.engine.memory import ProjectMemory
+from loom.engine.remembered import take_defaults
 from loom.engine.search import check_search, search_project
 from loom.engine.session_state import STATE_KINDS
 from loom.engine.sessions import Session
@@ -99,6 +101,9 @@ class OpenOptions(TypedDict, total=False):
     project: str
     # With an agent, only the sessions of that agent are visible.
     agent: str
+    # Folder whose configuration is used: its `.loom.toml`, your own file and the variables LOOM_…
+    # (default: none is read, except LOOM_STORE).
+    folder: str | PathLike[str] | None
     # Model that summarizes long sessions after their turns.
     model: Model | None
     # Folder for the files that a renewed window writes (default: next to the store).
@@ -135,6 +140,8 @@ class Loom(Workspace):
         snapshots: Snapshots | None = None,
     ) -> None:
         super().__init__(store, scope, now, fresh_id, model, snapshots, carry_out=carry_out)
+        # The configuration of the folder that it was opened for; None without a folder.
+        self.settings: Settings | None = None
 
     @classmethod
     @checks_arguments
@@ -144,8 +151,9 @@ class Loom(Workspace):
     ) -> "Loom":
         """Open a store, and create it if there is none.
 
-        `url` is a path, `sqlite:///PATH`, `:memory:` or `postgres://…`. Without it, the variable
-        LOOM_STORE is used, or a file in the user's data folder.
+        `url` is a path, `sqlite:///PATH`, `:memory:` or `postgres://…`. Without it, the
+        configuration of `folder` decides, or if there is none, the variable LOOM_STORE, or a file
+        in the user's data folder.
         """
         refuse_unknown("open", options, OpenOptions)
         scope = Scope(
@@ -153,6 +161,10 @@ class Loom(Workspace):
             options.get("project", "default"),
             options.get("agent", ""),
         )
+        settings = None
+        if (configured := options.get("folder")) is not None:
+            settings = resolve_settings(configured)
+            url = settings.store if url is None else url
         store = Store(None if url is None else fspath(url), STATE_KINDS)
         snapshots = options.get("snapshots")
         beside = folder_beside(store.database)
@@ -168,6 +180,8 @@ class Loom(Workspace):
             options.get("model"),
             kept,
         )
+        if settings is not None:
+            made.settings, made.defaults = settings, take_defaults(settings)
         try:
             named = options.get("embedder")
             made.indexer = Indexer(store, scope, choose_embedder(named), named is not None)

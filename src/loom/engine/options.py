@@ -17,6 +17,7 @@ from loom.context import (
 )
 from loom.conversation.checked import check_flag
 from loom.conversation.tree import Reference
+from loom.engine.remembered import Remembered, named_values
 from loom.errors import ChoiceError, describe, shorten
 from loom.providers.knowledge import Findings, KnowledgeBase
 from loom.providers.overflow import Overflow, error_text, read_overflow
@@ -30,8 +31,9 @@ DEFAULT_POLICY = "default"  # the policy of a session for which nobody named one
 class PrepareOptions(RequestOptions, total=False):
     """The options of `Session.prepare`."""
 
-    # Name of a policy, or a `Policy`. It is remembered (default: the one that was named last, or
-    # `default`).
+    # Name of a policy, or a `Policy`. It is remembered, as are `model`, `window`,
+    # `reserve_output`, `zones` and `project` (default: the one that was named last, then the one
+    # of the configuration, then `default`).
     policy: str | Policy | None
     # Ids of nodes that must stay.
     pins: Sequence[str]
@@ -64,7 +66,8 @@ class TreePrepareOptions(PrepareOptions, total=False):
 
 class RequestDetails(Struct, frozen=True, kw_only=True):
     """What is asked of a request besides its options. `named`: whether the caller says which
-    policy.
+    policy. `values` are the other options that the caller names and the session remembers.
+    `notes` are for the report.
     """
 
     pins: tuple[str, ...] = ()
@@ -76,6 +79,8 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
     named: bool = True
+    values: Remembered = Remembered()
+    notes: tuple[str, ...] = ()
 
 
 def check_prepare_options(asked: PrepareOptions, caches: Caches) -> tuple[Options, RequestDetails]:
@@ -94,6 +99,7 @@ def check_prepare_options(asked: PrepareOptions, caches: Caches) -> tuple[Option
         at=at,
         overflow=_check_overflow(asked.get("overflow")),
         named=policy is not None,
+        values=named_values(options, asked.get("zones"), asked.get("project")),
     )
     return replace(options, caches=caches), details
 

@@ -11,6 +11,7 @@ from loom.context import Evidence, Handoff, Policy, Working, find_policy, polici
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.conversation.names import check_name
+from loom.engine.remembered import Remembered
 from loom.errors import ChoiceError, StoreError
 from loom.stores import (
     Digits,
@@ -26,6 +27,7 @@ STATE_KINDS: dict[str, Any] = {
     "handoff": Handoff,
     "policy": str | Policy,
     "offered": tuple[Evidence, ...],
+    "remembered": Remembered,
 }
 
 
@@ -95,6 +97,14 @@ class SessionState:
             )
         return find_policy(found)
 
+    @property
+    def remembered(self) -> Remembered:
+        """What the last requests named of what a session remembers."""
+        data = self._all("remembered").get("")
+        if data:
+            return read_stored(data, Remembered, "what the session remembers")
+        return Remembered()
+
     def token_limit(self, model: str) -> int:
         """How many tokens, uncorrected, may be sent to a model since it refused more; 0 if it never
         did.
@@ -152,12 +162,21 @@ class SessionState:
             return []
         return [("policy", {"": data})]
 
-    def copied_policy_values(self) -> list[StateValues]:
-        """The policy that is kept here, for another session."""
-        data = self._all("policy").get("")
-        if data:
-            return [("policy", {"": data})]
-        return []
+    def remembered_values(self, named: Remembered) -> list[StateValues]:
+        """What is remembered with what a request named. Nothing if it is remembered already."""
+        before = self.remembered
+        after = named.over(before)
+        if after == before:
+            return []
+        return [remembered_values(after)]
+
+    def copied_values(self) -> list[StateValues]:
+        """The policy and the options that are remembered here, for another session."""
+        copied: list[StateValues] = []
+        for kind in ("policy", "remembered"):
+            if data := self._all(kind).get(""):
+                copied.append((kind, {"": data}))
+        return copied
 
     def unlimited_values(self) -> StateValues:
         """That no model refused anything."""
@@ -182,6 +201,10 @@ class SessionState:
 def working_values(working: Working) -> StateValues:
     working = Working.of(working)
     return "working", {"": to_json(working) if not working.is_empty else None}
+
+
+def remembered_values(remembered: Remembered) -> StateValues:
+    return "remembered", {"": to_json(remembered) if remembered != Remembered() else None}
 
 
 def offered_values(offered: tuple[Evidence, ...]) -> StateValues:

@@ -2,6 +2,7 @@
 what was left out.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -88,12 +89,14 @@ from loom.engine.pressure import (
 )
 from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
+from loom.engine.remembered import Remembered, RememberedOptions, check_remembered
 from loom.engine.search import check_search, search_session, shown_in
 from loom.engine.session_state import (
     SessionState,
     handoff_values,
     limit_values,
     offered_values,
+    remembered_values,
     request_values,
     text_values,
     working_values,
@@ -481,7 +484,7 @@ class Session:
         versions = [
             text_values("version", name, version) for name, version in self.versions().items()
         ]
-        made._keep_states(*versions, *self._state.copied_policy_values())
+        made._keep_states(*versions, *self._state.copied_values())
         return made.emit("forked", origin=self.id)
 
     def switch(self, to: str) -> Self:
@@ -513,6 +516,8 @@ class Session:
         if archived is not None:
             check_flag("archived", archived)
             status = "archived" if archived else "active"
+        if model is not None and self._state.remembered.model is not None:
+            self._keep_states(remembered_values(replace(self._state.remembered, model=None)))
         changed = head if head is not before else None
         self._now(
             self._store.sessions.change(
@@ -523,7 +528,7 @@ class Session:
 
     def carry_on(self) -> Self:
         """Archive this session, and create a new one with the same system text, tools, model and
-        policy. Its title is `Continue: TITLE`.
+        policy, and with what it remembers. Its title is `Continue: TITLE`.
         """
         self.change(archived=True)
         row = self._store.sessions.create(
@@ -537,7 +542,7 @@ class Session:
             now=self._workspace.now(),
         )
         made = type(self)(self._workspace, row)
-        made._keep_states(*self._state.copied_policy_values())
+        made._keep_states(*self._state.copied_values())
         return made.emit("created", origin=self.id)
 
     def purge(self, *, notes: bool = False) -> tuple[int, int]:
@@ -599,9 +604,10 @@ class Session:
         what the window needs is read from the store.
         """
         refuse_unknown("prepare", options, PrepareOptions)
+        if (project := options.get("project")) is not None:
+            check_project(project)
         checked, details = check_prepare_options(options, self._workspace.caches)
         details = replace(details, knowledge=await self._ask_knowledge(request, options))
-        project = options.get("project")
         return await self.run_off_loop(
             lambda: self._append_and_prepare(request, checked, details, project)
         )
@@ -639,11 +645,11 @@ class Session:
         details: RequestDetails,
         project: "str | PathLike[str] | None",
     ) -> Context:
-        if not details.named:
-            options = replace(options, policy=self.policy)
+        options = self._fill_options(options, details)
+        if project is None:
+            project, notes = self._find_folder()
+            details = replace(details, notes=notes)
         budget_for(options, self.row.head)  # what is wrong is said before anything is written
-        if project is not None:
-            check_project(project)
         for name in (
             *details.pins,
             *details.include,
@@ -657,6 +663,34 @@ class Session:
         if project is not None:
             details = replace(details, project=rank_project(self._path_to(details.at), project))
         return self._prepare(options, details)
+
+    def _fill_options(self, options: Options, details: RequestDetails) -> Options:
+        """Options with what the session remembers, and then with the configuration, where the
+        caller names no value.
+        """
+        remembered, usual = self._state.remembered, self._workspace.defaults.values
+        if details.values.zones is not None:
+            remembered = replace(remembered, zones=None)
+        if self.row.model:
+            usual = replace(usual, model=None)
+        agent = self._speaker()
+        if agent and agent.window:
+            usual = replace(usual, window=None)
+        options = usual.fill(remembered.fill(options))
+        if details.named:
+            return options
+        return replace(options, policy=self.policy)
+
+    def _find_folder(self) -> tuple[str | None, tuple[str, ...]]:
+        """The folder of code that the session remembers, and notes on it."""
+        folder = self._state.remembered.project
+        if folder is None or os.path.isdir(folder):
+            return folder, ()
+        note = (
+            f"the folder {folder}, which the session remembers as its project, is not there; name "
+            "another with prepare(project=…), or forget it with remember(project=None)"
+        )
+        return None, (note,)
 
     def _bring_urgent_events(self) -> None:
         """Let urgent events for the agent come up in the working state."""
@@ -761,6 +795,7 @@ class Session:
             project=details.project,
             knowledge=details.knowledge,
             remembers=not self._guest,
+            notes=details.notes,
             find=self._workspace.recaller.find,
         )
         return _RequestParts(
@@ -895,6 +930,8 @@ class Session:
             states.append(working_values(_measure(gathered.working, report)))
         if details.named and not self._guest:
             states += self._state.policy_values(options.policy)
+        if not self._guest:
+            states += self._state.remembered_values(details.values)
         if details.knowledge and details.knowledge.items and not self._guest:
             states.append(offered_values(make_evidence(details.knowledge.items)))
         return states
@@ -928,17 +965,50 @@ class Session:
 
     @property
     def policy(self) -> Policy:
-        """The policy that is used if `prepare` names none: the one that was named last, or
-        `default`.
+        """The policy that is used if `prepare` names none: the one that was named last, then the
+        one of the configuration, then `default`.
         """
         try:
-            return self._state.policy or find_policy(DEFAULT_POLICY)
+            usual = self._workspace.defaults.policy or find_policy(DEFAULT_POLICY)
+            return self._state.policy or usual
         except (ChoiceError, ValueError) as error:
             told = (
                 f"the policy that session {self.id} remembers cannot be used: {error}; name "
                 "another with prepare(policy=…)"
             )
             raise ChoiceError(told) from None
+
+    @property
+    def remembered(self) -> Remembered:
+        """The options that are used if `prepare` names none, besides the policy: those that were
+        named last.
+        """
+        return self._state.remembered
+
+    @show_options
+    def remember(self, **options: Unpack[RememberedOptions]) -> Remembered:
+        """Set options for later requests, as if `prepare` had named them. None makes the session
+        forget one.
+
+        Returns all that it remembers, besides the policy.
+        """
+        refuse_unknown("remember", options, RememberedOptions)
+        if (project := options.get("project")) is not None:
+            check_project(project)
+        given = check_remembered(options)
+        named = {name: getattr(given, name) for name in options if name != "policy"}
+        remembered = replace(self._state.remembered, **named)
+        states = [remembered_values(remembered)]
+        if "policy" in options:
+            chosen = options["policy"]
+            states += (
+                [("policy", {"": None})]
+                if chosen is None
+                else self._state.policy_values(find_policy(chosen))
+            )
+        self._keep_states(*states)
+        self.emit("changed")
+        return remembered
 
     def undo(self) -> int:
         """Continue the epoch before the last one, if it still fits, and use no summary made since
@@ -1144,7 +1214,8 @@ class Session:
             return find_policy(DEFAULT_POLICY)
 
     def _plan_summary(self, when: When) -> Plan | None:
-        options = self._options or check_options(policy=self._policy)
+        options = self._options or self._fill_options(check_options(policy=self._policy), _LOOK)
+        options = replace(options, policy=self._workspace.defaults.add_headroom(options.policy))
         return plan(self._store, self.row, self.path, options, self._style(), when)
 
     # Memory, search, and Loom's own tools
@@ -1565,6 +1636,8 @@ class Session:
     akeep_working = async_form(keep_working)
     ametadata = async_form(metadata)
     apolicy = async_value(policy)
+    aremember = async_form(remember)
+    aremembered = async_value(remembered)
     apin = async_form(pin)
     apurge = async_form(purge)
     arecall = async_form(recall)

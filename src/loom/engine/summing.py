@@ -86,9 +86,10 @@ def plan(
     else:
         own = seed_counter(policy.counter)
     messages = [message_of(node) for node in stretch.nodes]
+    above = policy.summarize_above_in(budget_for(options, stretch.head).window)
     limits = SummaryLimits(
         messages=policy.summarize_past,
-        above=policy.summarize_above if when == "due" else 1e-9,
+        above=above if when == "due" else 1e-9,
         keep=policy.summarize_keep,
         whole_turns=find_strategy(policy.strategy).takes_turns,
     )

@@ -20,6 +20,7 @@ from loom.engine.aware import Result
 from loom.engine.indexer import Indexer
 from loom.engine.knowledge import KnowledgeLookup
 from loom.engine.recalling import Recaller
+from loom.engine.remembered import RequestDefaults
 from loom.engine.snapshots import Snapshots
 from loom.engine.uses import UseLog
 from loom.providers.models import Model
@@ -98,6 +99,7 @@ class Workspace:
         self._failed: dict[str, int] = {}
         self._threads = Threads(WORKERS[store.database.name])
         self.caches = Caches()
+        self.defaults = RequestDefaults()
         self.knowledge_lookup = KnowledgeLookup()
         self.uses = UseLog(store, scope, now)
         self.indexer = Indexer(store, scope)

@@ -96,8 +96,8 @@ class RequestInput(Struct, frozen=True, kw_only=True):
 
     After an overflow an epoch begins in any case, without the older half of what the last request
     showed. So does one that is `renewing`, for the reason given. `handoff` is what the window began
-    with, and the map of `project` is in the system text. `find` looks for old messages that
-    matter to the request.
+    with, and the map of `project` is in the system text. `notes` are for the report. `find`
+    looks for old messages that matter to the request.
     """
 
     store: Store
@@ -114,6 +114,7 @@ class RequestInput(Struct, frozen=True, kw_only=True):
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
     remembers: bool = False
+    notes: tuple[str, ...] = ()
     find: Callable[[RecallLookup], Recollections] | None = None
 
 
@@ -590,7 +591,7 @@ def _with_notes(
     """The context with a line in its report for each message that is hidden from it, and notes of
     the tree, the sources, the project and the knowledge bases.
     """
-    notes = (*overlay.notes, *said)
+    notes = (*overlay.notes, *said, *asked.notes)
     for source in (asked.project, asked.knowledge):
         notes = (*notes, *(source.notes if source else ()))
     if not overlay.hidden and not notes:

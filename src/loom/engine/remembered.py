@@ -1,0 +1,135 @@
+"""What a session remembers of the options of its requests, and what holds if nobody names a value.
+
+A value that a request names is stored with the session. A request that does not name it is made as
+if it did.
+"""
+
+import os
+from collections.abc import Mapping
+from os import PathLike
+from typing import Annotated, TypedDict
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from loom.config.settings import Settings
+from loom.context import Options, Policy, check_options, find_policy
+from loom.conversation.checked import MAX_NUMBER
+
+_Tokens = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+_Window = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
+
+
+class RememberedOptions(TypedDict, total=False):
+    """The options that a session remembers. None makes it forget a value."""
+
+    # Name of a policy, or a `Policy`.
+    policy: str | Policy | None
+    # Name of the model.
+    model: str | None
+    # Size of the whole window in tokens.
+    window: int | None
+    # Part of the window that is reserved for the answer.
+    reserve_output: int | None
+    # Sizes of zones in tokens.
+    zones: Mapping[str, int] | None
+    # Folder of code.
+    project: str | PathLike[str] | None
+
+
+class Remembered(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The options of requests that a session remembers, besides its policy. None: it remembers
+    none.
+    """
+
+    # Name of the model.
+    model: str | None = None
+    # Size of the whole window in tokens.
+    window: _Window | None = None
+    # Part of the window that is reserved for the answer.
+    reserve_output: _Tokens | None = None
+    # Sizes of zones in tokens.
+    zones: dict[str, _Tokens] | None = None
+    # Folder of code, as an absolute path.
+    project: str | None = None
+
+    def over(self, weaker: "Remembered") -> "Remembered":
+        """These values, and those of the other one where there are none."""
+        return Remembered(
+            **{
+                name: getattr(weaker, name) if value is None else value
+                for name, value in msgspec.structs.asdict(self).items()
+            }
+        )
+
+    def fill(self, options: Options) -> Options:
+        """Options with these values where they have none of their own. Zones are filled one by
+        one.
+        """
+        if self.zones:
+            options = replace(options, zones={**self.zones, **options.zones})
+        if options.reserve_output is None and self.reserve_output is not None:
+            reserve = self.reserve_output
+            options = replace(options, reserve_output=reserve, answer=reserve or None)
+        if options.model is None:
+            options = replace(options, model=self.model)
+        if options.window is None:
+            options = replace(options, window=self.window)
+        return options
+
+
+class RequestDefaults(Struct, frozen=True, kw_only=True):
+    """What holds for requests if neither the caller nor the session names it."""
+
+    policy: Policy | None = None
+    values: Remembered = Remembered()
+    headroom: tuple[int, int] | None = None
+
+    def add_headroom(self, policy: Policy) -> Policy:
+        """A policy with the headroom, unless it has one of its own."""
+        if self.headroom is None or policy.headroom_ceiling_pct:
+            return policy
+        floor, ceiling = self.headroom
+        return replace(policy, headroom_floor_pct=floor, headroom_ceiling_pct=ceiling)
+
+
+def take_defaults(settings: Settings) -> RequestDefaults:
+    """What a configuration says of requests."""
+    policy = settings.policy
+    return RequestDefaults(
+        policy=None if policy is None else find_policy(policy),
+        values=Remembered(
+            model=settings.model,
+            window=settings.window,
+            reserve_output=settings.reserve_output,
+            zones=settings.zones or None,
+        ),
+        headroom=settings.headroom,
+    )
+
+
+def named_values(
+    options: Options, zones: Mapping[str, int] | None, project: "str | PathLike[str] | None"
+) -> Remembered:
+    """What a request names of what a session remembers."""
+    return Remembered(
+        model=options.model,
+        window=options.window,
+        reserve_output=options.reserve_output,
+        zones=None if zones is None else dict(zones),
+        project=None if project is None else absolute_folder(project),
+    )
+
+
+def absolute_folder(project: "str | PathLike[str]") -> str:
+    """The absolute path of a folder."""
+    return os.path.abspath(os.path.expanduser(os.fspath(project)))
+
+
+def check_remembered(given: RememberedOptions) -> Remembered:
+    """The values to remember, checked as `prepare` checks them."""
+    asked = {name: given.get(name) for name in ("model", "window", "reserve_output", "zones")}
+    policy = given.get("policy")
+    options = check_options(policy="default" if policy is None else policy, **asked)  # type: ignore[arg-type]
+    return named_values(options, given.get("zones"), given.get("project"))
