@@ -46,6 +46,7 @@ from loom.engine.layers import MemoryItem
 from loom.engine.loom import OpenOptions
 from loom.engine.memory import ProjectMemory, RememberOptions, SessionMemory
 from loom.engine.options import PrepareOptions, TreePrepareOptions
+from loom.engine.remembered import RememberedOptions, SetOptions
 from loom.engine.sessions import ResumePoint
 from loom.engine.tasks import TaskEntry
 from loom.engine.trees import SayOptions, Step
@@ -149,6 +150,7 @@ __all__ = [
     "Quote",
     "ReasoningChunk",
     "RememberOptions",
+    "RememberedOptions",
     "RenderedRequest",
     "RepairedConversation",
     "RequestOptions",
@@ -163,6 +165,7 @@ __all__ = [
     "SessionDecisions",
     "SessionMemory",
     "SessionRow",
+    "SetOptions",
     "ShownFile",
     "Span",
     "Spot",

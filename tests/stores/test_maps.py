@@ -175,6 +175,7 @@ def test_a_request_without_the_project_leaves_the_map_where_it_is(address: str, 
         first = ask(session, "The receipt is never sent", project=shop)
         answered(session)
         write(shop, "voucher")
+        session.set_options(project=None)
         later = ask(session, "Now mend the voucher")
         assert (system(later), later.tail, later.report.epoch_reason) == (
             system(first),

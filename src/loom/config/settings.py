@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -28,10 +28,8 @@ from loom.config.keys import (
 )
 from loom.config.project_file import PROJECT_FILE, ProjectFile, read_project_file
 from loom.config.toml_files import TomlFile, read_text_file, read_toml_file
+from loom.context import Policy, find_policy
 from loom.errors import ChoiceError, ConfigError, describe, shorten
-
-if TYPE_CHECKING:
-    from loom.context import Policy
 
 USER_FILE = "loom/config.toml"
 IGNORE_PROJECT_VARIABLE = "LOOM_IGNORE_PROJECT_FILE"
@@ -65,7 +63,7 @@ class Settings(Struct, frozen=True):
     project: ProjectFile
     user_file: Path
     values: dict[str, Setting]
-    policies: dict[str, "str | Policy"]  # by the origin of the value that names them
+    policies: dict[str, str | Policy]  # by the origin of the value that names them
 
     def get(self, key: str) -> Any:
         """The value of a key; None if nobody set it."""
@@ -98,7 +96,7 @@ class Settings(Struct, frozen=True):
         return _text(self.get("store"))
 
     @property
-    def policy(self) -> "str | Policy | None":
+    def policy(self) -> str | Policy | None:
         """Name of the policy, or the policy itself."""
         return self.policies.get(self.values["context.policy"].origin)
 
@@ -149,7 +147,7 @@ def resolve_settings(
     if project.problem is not None:
         raise project.problem
     user_file = user_folder(environment) / USER_FILE
-    found = _Found()
+    found = _SourceValues()
     if project.file is not None:
         _read_file(found, project.file, within=project.root)
     if user := read_toml_file(user_file):
@@ -173,7 +171,7 @@ def user_folder(environment: Mapping[str, str] | None = None) -> Path:
     return Path(os.path.expanduser("~")) / ".config"
 
 
-class _Found:
+class _SourceValues:
     """What the sources say, the weakest first."""
 
     def __init__(self) -> None:
@@ -208,7 +206,7 @@ class _Found:
         return Setting(key, won.value, won.origin, tuple(each for each in lost[::-1] if each))
 
 
-def _read_file(found: _Found, file: TomlFile, within: Path | None) -> None:
+def _read_file(found: _SourceValues, file: TomlFile, within: Path | None) -> None:
     """Take the values of a file. A project's file may not reach out of the folder `within`."""
     for path, value in _flatten(file.table):
         if path[0] == RULES:
@@ -298,10 +296,8 @@ def _find_store(file: TomlFile, value: str, within: Path | None) -> str:
     return str(path)
 
 
-def _find_policy(file: TomlFile, value: Any, within: Path | None) -> "str | Policy":
+def _find_policy(file: TomlFile, value: Any, within: Path | None) -> str | Policy:
     """The policy that a file names, or that it is."""
-    from loom.context import Policy
-
     key = ("context", "policy")
     if isinstance(value, dict):
         fields = {"name": CONFIGURED_POLICY, **value}
@@ -317,12 +313,10 @@ def _find_policy(file: TomlFile, value: Any, within: Path | None) -> "str | Poli
         raise file.error(str(error), *key) from None
 
 
-def load_policy(name: str, folder: Path, within: Path | None = None) -> "str | Policy":
+def load_policy(name: str, folder: Path, within: Path | None = None) -> str | Policy:
     """The name of a policy that ships, or the policy of a TOML file. A relative path starts in
     `folder`; the file must be in the folder `within`, if there is one.
     """
-    from loom.context import Policy, find_policy
-
     if not name.endswith(".toml"):
         return find_policy(name).name
     path = folder / os.path.expanduser(name)
@@ -335,7 +329,7 @@ def load_policy(name: str, folder: Path, within: Path | None = None) -> "str | P
         raise ConfigError(str(error), path) from None
 
 
-def _read_environment(found: _Found, environment: Mapping[str, str]) -> None:
+def _read_environment(found: _SourceValues, environment: Mapping[str, str]) -> None:
     for key in (*KEYS, *_zones_in(environment)):
         given = environment.get(key.variable)
         if not given:

@@ -134,11 +134,12 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summarize_past: int = 0
     # After a turn, a summary is also written if these messages use more than this share of history.
     summarize_above: float = 0.75
-    # If the ceiling is not 0, this decides instead of `summarize_above`, in percent of history: 55
-    # for a window of 32,000 tokens, 93 for one of 1,000,000, between them by the logarithm of the
-    # window; never less than the floor, never more than the ceiling.
-    headroom_floor_pct: int = 0
+    # If it is not 0, the size of the window decides instead of `summarize_above`, in percent of
+    # history: 55 for a window of 32,000 tokens, 93 for one of 1,000,000, between them by the
+    # logarithm of the window, and never more than this.
     headroom_ceiling_pct: int = 0
+    # The least that the size of the window decides, in percent.
+    headroom_floor_pct: int = 0
     # How many of the last messages are never summarized.
     summarize_keep: int = 4
     # Whether a model also summarizes large tool results. The text is used where they are cut, and

@@ -17,7 +17,7 @@ from loom.context import (
 )
 from loom.conversation.checked import check_flag
 from loom.conversation.tree import Reference
-from loom.engine.remembered import Remembered, named_values
+from loom.engine.remembered import RememberedOptions, named_values
 from loom.errors import ChoiceError, describe, shorten
 from loom.providers.knowledge import Findings, KnowledgeBase
 from loom.providers.overflow import Overflow, error_text, read_overflow
@@ -79,7 +79,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
     named: bool = True
-    values: Remembered = Remembered()
+    values: RememberedOptions = RememberedOptions()
     notes: tuple[str, ...] = ()
 
 

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from loom.config.settings import Settings
 from loom.context import Options, Policy, check_options, find_policy
 from loom.conversation.checked import MAX_NUMBER
+from loom.errors import ChoiceError, describe, shorten
 
 _Tokens = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 _Window = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
 
 
-class RememberedOptions(TypedDict, total=False):
+class SetOptions(TypedDict, total=False):
     """The options that a session remembers. None makes it forget a value."""
 
     # Name of a policy, or a `Policy`.
@@ -38,7 +39,9 @@ class RememberedOptions(TypedDict, total=False):
     project: str | PathLike[str] | None
 
 
-class Remembered(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class RememberedOptions(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """The options of requests that a session remembers, besides its policy. None: it remembers
     none.
     """
@@ -54,36 +57,21 @@ class Remembered(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     # Folder of code, as an absolute path.
     project: str | None = None
 
-    def over(self, weaker: "Remembered") -> "Remembered":
+    def over(self, weaker: "RememberedOptions") -> "RememberedOptions":
         """These values, and those of the other one where there are none."""
-        return Remembered(
+        return RememberedOptions(
             **{
                 name: getattr(weaker, name) if value is None else value
                 for name, value in msgspec.structs.asdict(self).items()
             }
         )
 
-    def fill(self, options: Options) -> Options:
-        """Options with these values where they have none of their own. Zones are filled one by
-        one.
-        """
-        if self.zones:
-            options = replace(options, zones={**self.zones, **options.zones})
-        if options.reserve_output is None and self.reserve_output is not None:
-            reserve = self.reserve_output
-            options = replace(options, reserve_output=reserve, answer=reserve or None)
-        if options.model is None:
-            options = replace(options, model=self.model)
-        if options.window is None:
-            options = replace(options, window=self.window)
-        return options
-
 
 class RequestDefaults(Struct, frozen=True, kw_only=True):
     """What holds for requests if neither the caller nor the session names it."""
 
     policy: Policy | None = None
-    values: Remembered = Remembered()
+    values: RememberedOptions = RememberedOptions()
     headroom: tuple[int, int] | None = None
 
     def add_headroom(self, policy: Policy) -> Policy:
@@ -99,7 +87,7 @@ def take_defaults(settings: Settings) -> RequestDefaults:
     policy = settings.policy
     return RequestDefaults(
         policy=None if policy is None else find_policy(policy),
-        values=Remembered(
+        values=RememberedOptions(
             model=settings.model,
             window=settings.window,
             reserve_output=settings.reserve_output,
@@ -111,9 +99,9 @@ def take_defaults(settings: Settings) -> RequestDefaults:
 
 def named_values(
     options: Options, zones: Mapping[str, int] | None, project: "str | PathLike[str] | None"
-) -> Remembered:
+) -> RememberedOptions:
     """What a request names of what a session remembers."""
-    return Remembered(
+    return RememberedOptions(
         model=options.model,
         window=options.window,
         reserve_output=options.reserve_output,
@@ -122,14 +110,42 @@ def named_values(
     )
 
 
+def fill_options(options: Options, values: RememberedOptions) -> Options:
+    """Options with these values where they have none of their own. Zones are filled one by one."""
+    if values.zones:
+        options = replace(options, zones={**values.zones, **options.zones})
+    reserve = values.reserve_output
+    if options.reserve_output is None and reserve is not None:
+        options = replace(options, reserve_output=reserve, answer=reserve or None)
+    if options.model is None:
+        options = replace(options, model=values.model)
+    if options.window is None:
+        options = replace(options, window=values.window)
+    return options
+
+
 def absolute_folder(project: "str | PathLike[str]") -> str:
     """The absolute path of a folder."""
-    return os.path.abspath(os.path.expanduser(os.fspath(project)))
+    return os.path.abspath(os.path.expanduser(os.fsdecode(project)))
 
 
-def check_remembered(given: RememberedOptions) -> Remembered:
+def check_remembered(given: SetOptions) -> RememberedOptions:
     """The values to remember, checked as `prepare` checks them."""
-    asked = {name: given.get(name) for name in ("model", "window", "reserve_output", "zones")}
     policy = given.get("policy")
-    options = check_options(policy="default" if policy is None else policy, **asked)  # type: ignore[arg-type]
-    return named_values(options, given.get("zones"), given.get("project"))
+    zones, window = given.get("zones"), given.get("window")
+    options = check_options(
+        policy="default" if policy is None else policy,
+        model=given.get("model"),
+        window=window,
+        reserve_output=given.get("reserve_output"),
+        zones=zones,
+    )
+    if window == 0:
+        raise ChoiceError("a window of 0 tokens holds nothing; give a positive window")
+    for zone, size in (zones or {}).items():
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_NUMBER:
+            raise ChoiceError(
+                f"zone {shorten(zone)} must be a number of tokens, 0 or more, found "
+                f"{describe(size)}"
+            )
+    return named_values(options, zones, given.get("project"))

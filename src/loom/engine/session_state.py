@@ -11,7 +11,7 @@ from loom.context import Evidence, Handoff, Policy, Working, find_policy, polici
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.conversation.names import check_name
-from loom.engine.remembered import Remembered
+from loom.engine.remembered import RememberedOptions
 from loom.errors import ChoiceError, StoreError
 from loom.stores import (
     Digits,
@@ -27,7 +27,7 @@ STATE_KINDS: dict[str, Any] = {
     "handoff": Handoff,
     "policy": str | Policy,
     "offered": tuple[Evidence, ...],
-    "remembered": Remembered,
+    "remembered": RememberedOptions,
 }
 
 
@@ -98,12 +98,12 @@ class SessionState:
         return find_policy(found)
 
     @property
-    def remembered(self) -> Remembered:
+    def remembered_options(self) -> RememberedOptions:
         """What the last requests named of what a session remembers."""
         data = self._all("remembered").get("")
         if data:
-            return read_stored(data, Remembered, "what the session remembers")
-        return Remembered()
+            return read_stored(data, RememberedOptions, "what the session remembers")
+        return RememberedOptions()
 
     def token_limit(self, model: str) -> int:
         """How many tokens, uncorrected, may be sent to a model since it refused more; 0 if it never
@@ -162,9 +162,9 @@ class SessionState:
             return []
         return [("policy", {"": data})]
 
-    def remembered_values(self, named: Remembered) -> list[StateValues]:
+    def remembered_values(self, named: RememberedOptions) -> list[StateValues]:
         """What is remembered with what a request named. Nothing if it is remembered already."""
-        before = self.remembered
+        before = self.remembered_options
         after = named.over(before)
         if after == before:
             return []
@@ -203,8 +203,8 @@ def working_values(working: Working) -> StateValues:
     return "working", {"": to_json(working) if not working.is_empty else None}
 
 
-def remembered_values(remembered: Remembered) -> StateValues:
-    return "remembered", {"": to_json(remembered) if remembered != Remembered() else None}
+def remembered_values(remembered: RememberedOptions) -> StateValues:
+    return "remembered", {"": to_json(remembered) if remembered != RememberedOptions() else None}
 
 
 def offered_values(offered: tuple[Evidence, ...]) -> StateValues:

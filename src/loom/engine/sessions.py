@@ -89,7 +89,12 @@ from loom.engine.pressure import (
 )
 from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
-from loom.engine.remembered import Remembered, RememberedOptions, check_remembered
+from loom.engine.remembered import (
+    RememberedOptions,
+    SetOptions,
+    check_remembered,
+    fill_options,
+)
 from loom.engine.search import check_search, search_session, shown_in
 from loom.engine.session_state import (
     SessionState,
@@ -516,8 +521,10 @@ class Session:
         if archived is not None:
             check_flag("archived", archived)
             status = "archived" if archived else "active"
-        if model is not None and self._state.remembered.model is not None:
-            self._keep_states(remembered_values(replace(self._state.remembered, model=None)))
+        if model is not None and self._state.remembered_options.model is not None:
+            self._keep_states(
+                remembered_values(replace(self._state.remembered_options, model=None))
+            )
         changed = head if head is not before else None
         self._now(
             self._store.sessions.change(
@@ -668,7 +675,7 @@ class Session:
         """Options with what the session remembers, and then with the configuration, where the
         caller names no value.
         """
-        remembered, usual = self._state.remembered, self._workspace.defaults.values
+        remembered, usual = self._state.remembered_options, self._workspace.defaults.values
         if details.values.zones is not None:
             remembered = replace(remembered, zones=None)
         if self.row.model:
@@ -676,19 +683,19 @@ class Session:
         agent = self._speaker()
         if agent and agent.window:
             usual = replace(usual, window=None)
-        options = usual.fill(remembered.fill(options))
+        options = fill_options(fill_options(options, remembered), usual)
         if details.named:
             return options
         return replace(options, policy=self.policy)
 
     def _find_folder(self) -> tuple[str | None, tuple[str, ...]]:
         """The folder of code that the session remembers, and notes on it."""
-        folder = self._state.remembered.project
+        folder = self._state.remembered_options.project
         if folder is None or os.path.isdir(folder):
             return folder, ()
         note = (
             f"the folder {folder}, which the session remembers as its project, is not there; name "
-            "another with prepare(project=…), or forget it with remember(project=None)"
+            "another with prepare(project=…), or forget it with set_options(project=None)"
         )
         return None, (note,)
 
@@ -979,25 +986,25 @@ class Session:
             raise ChoiceError(told) from None
 
     @property
-    def remembered(self) -> Remembered:
+    def remembered_options(self) -> RememberedOptions:
         """The options that are used if `prepare` names none, besides the policy: those that were
         named last.
         """
-        return self._state.remembered
+        return self._state.remembered_options
 
     @show_options
-    def remember(self, **options: Unpack[RememberedOptions]) -> Remembered:
+    def set_options(self, **options: Unpack[SetOptions]) -> RememberedOptions:
         """Set options for later requests, as if `prepare` had named them. None makes the session
         forget one.
 
         Returns all that it remembers, besides the policy.
         """
-        refuse_unknown("remember", options, RememberedOptions)
+        refuse_unknown("set_options", options, SetOptions)
         if (project := options.get("project")) is not None:
             check_project(project)
         given = check_remembered(options)
         named = {name: getattr(given, name) for name in options if name != "policy"}
-        remembered = replace(self._state.remembered, **named)
+        remembered = replace(self._state.remembered_options, **named)
         states = [remembered_values(remembered)]
         if "policy" in options:
             chosen = options["policy"]
@@ -1636,8 +1643,8 @@ class Session:
     akeep_working = async_form(keep_working)
     ametadata = async_form(metadata)
     apolicy = async_value(policy)
-    aremember = async_form(remember)
-    aremembered = async_value(remembered)
+    aremembered_options = async_value(remembered_options)
+    aset_options = async_form(set_options)
     apin = async_form(pin)
     apurge = async_form(purge)
     arecall = async_form(recall)
