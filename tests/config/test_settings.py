@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from loom import Loom, LoomError
 from loom.config.keys import KEYS, KEYS_BY_NAME, zone_key
 from loom.config.project_file import PROJECT_FILE
-from loom.config.settings import USER_FILE, resolve_settings
+from loom.config.settings import USER_FILE, resolve_configuration
 from loom.errors import ConfigError
 
 NAMES = st.text(string.ascii_letters + "-:/", min_size=1, max_size=12)
@@ -89,9 +89,9 @@ def test_the_strongest_source_wins_and_the_others_are_named(
     )
     if floor > ceiling:
         with pytest.raises(ConfigError, match="headroom"):
-            resolve_settings(folder, options=options, environment=variables)
+            resolve_configuration(folder, options=options, environment=variables)
         return
-    found = resolve_settings(folder, options=options, environment=variables)
+    found = resolve_configuration(folder, options=options, environment=variables)
     for name, sources_of in expected.items():
         setting = found.values[name]
         told = [(setting.origin, setting.value)]
@@ -103,7 +103,9 @@ def test_the_strongest_source_wins_and_the_others_are_named(
 
 
 def test_nothing_configured_is_nothing(home: Path) -> None:
-    found = resolve_settings(home / "project", environment={"XDG_CONFIG_HOME": str(home / "none")})
+    found = resolve_configuration(
+        home / "project", environment={"XDG_CONFIG_HOME": str(home / "none")}
+    )
     assert not any(setting.origin for setting in found.values.values())
     assert (found.model, found.window, found.policy, found.zones) == (None, None, None, {})
     assert (found.store, found.reserve_output, found.headroom) == (None, None, None)
@@ -163,7 +165,7 @@ def test_what_is_wrong_names_file_line_and_the_way_out(
     (folder / "linked").symlink_to(home)
     path = write(folder / PROJECT_FILE, text)
     with pytest.raises(ConfigError) as caught:
-        resolve_settings(folder)
+        resolve_configuration(folder)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert said in str(caught.value)
     with pytest.raises(ConfigError):
@@ -183,12 +185,12 @@ def test_what_is_wrong_names_file_line_and_the_way_out(
 )
 def test_a_wrong_variable_is_named(home: Path, variable: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^{variable}: .*{said}"):
-        resolve_settings(home / "project", environment={variable: value})
+        resolve_configuration(home / "project", environment={variable: value})
 
 
 def test_a_project_file_can_be_ignored(home: Path) -> None:
     write(home / "project" / PROJECT_FILE, "broken")
-    found = resolve_settings(
+    found = resolve_configuration(
         home / "project", environment={"LOOM_IGNORE_PROJECT_FILE": "1", "LOOM_WINDOW": "7"}
     )
     assert found.window == 7
@@ -196,23 +198,23 @@ def test_a_project_file_can_be_ignored(home: Path) -> None:
 
 def test_rules_belong_to_the_project(home: Path) -> None:
     write(home / "project" / PROJECT_FILE, '[rules]\nstyle = "plain"\n[rules.more]\na = [1]\n')
-    found = resolve_settings(home / "project", environment={"XDG_CONFIG_HOME": "/nowhere"})
+    found = resolve_configuration(home / "project", environment={"XDG_CONFIG_HOME": "/nowhere"})
     assert found.project.rules["style"] == "plain"
     write(home / "config" / USER_FILE, "[rules]\nstyle = 1\n")
     with pytest.raises(ConfigError, match=r"config\.toml:1: rules belong to a project"):
-        resolve_settings(home / "project")
+        resolve_configuration(home / "project")
 
 
 def test_a_policy_is_a_name_a_file_or_a_table(home: Path) -> None:
     folder = home / "project"
     write(folder / "policies" / "mine.toml", 'name = "mine"\nextends = "default"\nrefill = 0.5\n')
     write(folder / PROJECT_FILE, '[context]\npolicy = "policies/mine.toml"\n')
-    policy = resolve_settings(folder).policy
+    policy = resolve_configuration(folder).policy
     assert policy is not None
     assert not isinstance(policy, str)
     assert (policy.name, policy.refill) == ("mine", 0.5)
     write(folder / PROJECT_FILE, '[context.policy]\nextends = "turns"\nmargin = 0.2\n')
-    policy = resolve_settings(folder).policy
+    policy = resolve_configuration(folder).policy
     assert policy is not None
     assert not isinstance(policy, str)
     assert (policy.name, policy.margin, policy.strategy) == ("configured", 0.2, "whole_turns")
@@ -225,7 +227,7 @@ def test_a_users_file_may_name_any_store(home: Path) -> None:
         ("x.db", str(home / "config" / "loom" / "x.db")),
     ):
         write(home / "config" / USER_FILE, f"store = '{named}'")
-        assert resolve_settings(home / "project").store == meant
+        assert resolve_configuration(home / "project").store == meant
 
 
 def test_the_headroom_has_usual_ends(home: Path) -> None:
@@ -236,9 +238,9 @@ def test_the_headroom_has_usual_ends(home: Path) -> None:
         ("headroom_ceiling_pct = 90", (55, 90)),
     ):
         write(home / "project" / PROJECT_FILE, f"[context]\n{text}")
-        assert resolve_settings(home / "project").headroom == meant
+        assert resolve_configuration(home / "project").headroom == meant
 
 
 def test_an_option_that_does_not_exist_is_refused(home: Path) -> None:
     with pytest.raises(LoomError, match=r"nearest is 'context\.window'"):
-        resolve_settings(home / "project", options={"window": 5})
+        resolve_configuration(home / "project", options={"window": 5})

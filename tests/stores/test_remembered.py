@@ -160,8 +160,8 @@ def test_a_folder_configures_the_requests_of_its_sessions(
     (tmp_path / ".loom.toml").write_text(CONFIG)
     with Loom.open(folder=tmp_path) as loom:
         assert loom.store.database.address == str(tmp_path / "here.db")
-        assert loom.settings is not None
-        assert loom.settings.window == 7000
+        assert loom.configuration is not None
+        assert loom.configuration.window == 7000
         session = loom.new()
         report = prepare(session, "hum").report
         assert (report.model, report.window, report.reserved_output) == ("gpt-4o-mini", 7000, 300)
@@ -173,7 +173,7 @@ def test_a_folder_configures_the_requests_of_its_sessions(
     with Loom.open(":memory:", folder=tmp_path) as loom:
         assert loom.store.database.address == ":memory:"
     with Loom.open(":memory:") as loom:
-        assert loom.settings is None, "who names no folder reads no file"
+        assert loom.configuration is None, "who names no folder reads no file"
         assert prepare(loom.new(), "hum").report.policy == "default"
 
 

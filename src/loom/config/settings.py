@@ -57,7 +57,7 @@ class Setting(Struct, frozen=True):
     lost: tuple[SettingSource, ...] = ()
 
 
-class Settings(Struct, frozen=True):
+class Configuration(Struct, frozen=True):
     """The configuration of a folder."""
 
     project: ProjectFile
@@ -130,12 +130,12 @@ class Settings(Struct, frozen=True):
         return floor, ceiling
 
 
-def resolve_settings(
+def resolve_configuration(
     folder: str | PathLike[str] = ".",
     *,
     options: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Settings:
+) -> Configuration:
     """The configuration that holds in a folder. `options` are values by the names of their keys.
 
     The first thing that is wrong is raised, with file and line.
@@ -155,7 +155,7 @@ def resolve_settings(
     _read_environment(found, environment)
     for name, value in (options or {}).items():
         found.add_given(_find_key(name), value, "option")
-    settings = Settings(project, user_file, found.settle(), found.policies)
+    settings = Configuration(project, user_file, found.settle(), found.policies)
     _check_headroom(settings)
     return settings
 
@@ -354,7 +354,7 @@ def _parse_variable(key: Key, given: str) -> Any:
     return given
 
 
-def _check_headroom(settings: Settings) -> None:
+def _check_headroom(settings: Configuration) -> None:
     floor = settings.values["context.headroom_floor_pct"]
     ceiling = settings.values["context.headroom_ceiling_pct"]
     if floor.value is not None and ceiling.value is not None and floor.value > ceiling.value:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from loom.config.settings import Settings, resolve_settings
+from loom.config.settings import Configuration, resolve_configuration
 from loom.conversation.agents import Agent
 from loom.conversation.checked import (
     check_flag,
@@ -141,7 +141,7 @@ class Loom(Workspace):
     ) -> None:
         super().__init__(store, scope, now, fresh_id, model, snapshots, carry_out=carry_out)
         # The configuration of the folder that it was opened for; None without a folder.
-        self.settings: Settings | None = None
+        self.configuration: Configuration | None = None
 
     @classmethod
     @checks_arguments
@@ -163,7 +163,7 @@ class Loom(Workspace):
         )
         settings = None
         if (configured := options.get("folder")) is not None:
-            settings = resolve_settings(configured)
+            settings = resolve_configuration(configured)
             url = settings.store if url is None else url
         store = Store(None if url is None else fspath(url), STATE_KINDS)
         snapshots = options.get("snapshots")
@@ -181,7 +181,7 @@ class Loom(Workspace):
             kept,
         )
         if settings is not None:
-            made.settings, made.defaults = settings, take_defaults(settings)
+            made.configuration, made.defaults = settings, take_defaults(settings)
         try:
             named = options.get("embedder")
             made.indexer = Indexer(store, scope, choose_embedder(named), named is not None)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from loom.config.settings import Settings
+from loom.config.settings import Configuration
 from loom.context import Options, Policy, check_options, find_policy
 from loom.conversation.checked import MAX_NUMBER
 from loom.errors import ChoiceError, describe, shorten
@@ -82,7 +82,7 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
         return replace(policy, headroom_floor_pct=floor, headroom_ceiling_pct=ceiling)
 
 
-def take_defaults(settings: Settings) -> RequestDefaults:
+def take_defaults(settings: Configuration) -> RequestDefaults:
     """What a configuration says of requests."""
     policy = settings.policy
     return RequestDefaults(
