@@ -113,6 +113,7 @@ class Rig:
             "ids": {},
             "message": USER,
             "messages": [USER],
+            "model": "ollama:llama3",
             "name": "openai",
             "root": self.folder,
             "spec": str(self.folder / "none.jsonl"),
@@ -241,7 +242,7 @@ REFUSED: list[tuple[str, Callable[[Rig], Any], str]] = [
     (
         "model",
         lambda rig: Loom.open(":memory:", model=5),
-        "model must be an object with answer, found 5",
+        "model must be an object with answer or a text, found 5",
     ),  # type: ignore[arg-type]
     ("now", lambda rig: Loom.open(":memory:", now=5), "now must be a function, found 5"),  # type: ignore[arg-type]
     (

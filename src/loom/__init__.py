@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from loom.errors import WireError as WireError
     from loom.project.maps import project_map as project_map
     from loom.project.rules.project_rules import ProjectRules as ProjectRules
+    from loom.providers.http import connect as connect
     from loom.providers.models import Model as Model
     from loom.stores import Node as Node
     from loom.transcripts.formats import read_runs as read_runs
@@ -103,6 +104,7 @@ else:  # importing loom does no work
             ),
             "project.maps": ("project_map",),
             "project.rules.project_rules": ("ProjectRules",),
+            "providers.http": ("connect",),
             "providers.models": ("Model",),
             "stores": ("Node",),
             "transcripts.formats": ("read_runs",),

@@ -55,6 +55,7 @@ from loom.project.draw.render import Map, ShownFile
 from loom.project.rules.operations import OperationVerdict
 from loom.project.rules.project_rules import RulesSource
 from loom.project.rules.reading import RulesFile
+from loom.providers.http import ConnectOptions, HttpModel
 from loom.providers.knowledge import KnowledgeBase, KnowledgeItem
 from loom.providers.models import (
     AnswerEnd,
@@ -100,6 +101,7 @@ __all__ = [
     "Change",
     "ChosenVersion",
     "ConfidenceChange",
+    "ConnectOptions",
     "Continuation",
     "Counter",
     "Dashboard",
@@ -118,6 +120,7 @@ __all__ = [
     "HandleTarget",
     "Handoff",
     "Hit",
+    "HttpModel",
     "ImportedSession",
     "Incident",
     "Item",

@@ -64,6 +64,8 @@ _PROVIDERS = frozenset(
             "groq",
             "huggingface",
             "litellm",
+            "llama.cpp",
+            "llamacpp",
             "lmstudio",
             "local",
             "minimax",
@@ -89,7 +91,7 @@ _PROVIDERS = frozenset(
             "vercel",
             "vertex",
         ),
-        *("vertexai", "vllm", "watsonx", "xai", "zai"),
+        *("scripted", "vertexai", "vllm", "watsonx", "xai", "zai"),
     )
 )
 # Behind the colon of a local model stands a tag: mistral:7b-instruct, mistral:latest, mistral:v0.3.

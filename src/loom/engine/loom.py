@@ -46,6 +46,7 @@ from loom.engine.trees import LoomTree, make_tree
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
 from loom.providers.embedders import choose_embedder
+from loom.providers.http import connect
 from loom.providers.knowledge import KnowledgeBase
 from loom.providers.models import Model
 from loom.recall.hits import Hit
@@ -69,6 +70,12 @@ if TYPE_CHECKING:
     from loom.recall.embedder import Embedder
 else:
     Embedder = Any  # it needs numpy, which only a search loads
+
+
+def _find_model(given: Model | str | None) -> Model | None:
+    if isinstance(given, str):
+        return connect(given)
+    return given
 
 
 def _milliseconds() -> int:
@@ -104,8 +111,9 @@ class OpenOptions(TypedDict, total=False):
     # Folder whose configuration is used: its `.loom.toml`, your own file and the variables LOOM_…
     # (default: none is read, except LOOM_STORE).
     folder: str | PathLike[str] | None
-    # Model that summarizes long sessions after their turns.
-    model: Model | None
+    # Model that summarizes long sessions after their turns: anything with `answer`, or
+    # `provider:model`. If it has a weak model, that one does it.
+    model: Model | str | None
     # Folder for the files that a renewed window writes (default: next to the store).
     snapshots: str | PathLike[str] | None
     # Knowledge bases that every request asks: anything with `query`, or a list of them; True asks
@@ -177,7 +185,7 @@ class Loom(Workspace):
             scope,
             options.get("now", _milliseconds),
             options.get("fresh_id", _fresh_id),
-            options.get("model"),
+            _find_model(options.get("model")),
             kept,
         )
         if settings is not None:

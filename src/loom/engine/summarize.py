@@ -13,7 +13,7 @@ from loom.conversation.canonical import to_json
 from loom.conversation.message import Carried, Conversation, Message, Text
 from loom.dialects.input import Answer
 from loom.errors import ChoiceError, shorten
-from loom.providers.models import Model
+from loom.providers.models import Model, weak_model_of
 
 
 class MadeSummary(Struct, frozen=True, kw_only=True):
@@ -40,12 +40,13 @@ async def summarize(
     good.
 
     One request at a time, each tried so often and waited for so many seconds. The existing summary
-    goes into the new one.
+    goes into the new one. If the model has a weak model, that one is asked.
     """
     if tries < 1 or timeout <= 0:
         raise ChoiceError(
             f"{tries} tries of {timeout} seconds each; give at least 1 try and more than 0 seconds"
         )
+    model = weak_model_of(model)
     draft = SummaryDraft(task)
     if not draft.has_messages:
         return _make_summary(draft.finish_without_model(), "extract")

@@ -113,6 +113,11 @@ class ChatModel:
         return await self.answer(request)
 
 
+def weak_model_of(model: Model | None) -> Model | None:
+    """The model that writes summaries: the weak model of a model, or the model itself."""
+    return getattr(model, "weak_model", None) or model
+
+
 def conversation_of(request: ModelRequest) -> Conversation:
     """What a request says, as values, just as it is sent."""
     if isinstance(request, Context):

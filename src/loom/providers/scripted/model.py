@@ -1,15 +1,16 @@
 """A model that answers from a script, and minds being asked too often or too seldom."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Conversation
-from loom.dialects.input import Answer, parse_answer
-from loom.errors import BrokenAnswer, ProviderError, RequestTooLong, WireError
+from loom.dialects.input import Answer
+from loom.errors import BrokenAnswer, ProviderError, RequestTooLong
 from loom.providers.models import AnswerEnd, ChatModel, ModelRequest, StreamEvent, conversation_of
+from loom.providers.partial import read_partial
 from loom.providers.refusals import is_passing, read_retry_after
 from loom.providers.scripted.steps import Refuse, Reply, Reset, Script, Step, TooLong
 from loom.providers.wires import WIRES
@@ -52,7 +53,7 @@ class ScriptedModel(ChatModel):
             raise BrokenAnswer("the script breaks off the answer", provider=PROVIDER)
         return answer
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamEvent, None]:
         """The answer of the next step, in pieces."""
         reply = self.script.take(conversation_of(request))
         await asyncio.sleep(reply.wait)
@@ -94,15 +95,6 @@ class ScriptedModel(ChatModel):
 def cut_text(text: str) -> list[str]:
     """A text in the pieces in which a script streams it."""
     return [text[at : at + CHUNK_CHARS] for at in range(0, len(text), CHUNK_CHARS)]
-
-
-def read_partial(response: dict[str, object]) -> Answer | None:
-    """What came of an answer that broke off; None if nothing of it can be read."""
-    try:
-        answer = parse_answer(response)
-    except WireError:
-        return None
-    return answer if answer.messages and answer.message.parts else None
 
 
 def _answer_of(reply: Reply) -> Answer:
