@@ -53,6 +53,7 @@ _HOMES = {
     "policy": _Home("settings.policy", "policy"),
     "recall": _Home("request.recall", "recall"),
     "replay": _Home("request.replay", "replay", reads_file=True),
+    "rules": _Home("project.rules", "rules"),
     "search": _Home("request.search", "search"),
     "session": _Home("session.commands", "session"),
     "show": _Home("transcript.show", "show", reads_file=True),

@@ -25,7 +25,7 @@ from loom.context import weave as weave_request
 from loom.conversation.message import Conversation
 from loom.dialects import dialect_of_model
 from loom.engine.knowledge import find_question_in
-from loom.engine.sources import draw_single_map, read_project
+from loom.engine.sources import draw_single_map, gather_single_rules, read_project
 from loom.errors import CannotFit, ChoiceError
 from loom.providers.knowledge import to_sections
 from loom.stores import SessionRow
@@ -122,7 +122,10 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         given, asked = run.conversation(), self._options(overrides)
         if self.project:
             options = check_options(policy=policy, **asked)
-            asked["sections"] = draw_single_map(options, given, self.project)
+            rules, notes = gather_single_rules(options, given, self.project)
+            for text in notes:
+                say(dim(text), err=True)
+            asked["sections"] = [*rules, *draw_single_map(options, given, self.project)]
         if self.knowledge:
             asked["sections"] = [*asked.get("sections", ()), *self._find_knowledge(given)]
         try:
@@ -229,9 +232,9 @@ def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:
 
     made = add_scope_options(
         run,
-        project="Folder of code: a map of it goes into the request (default: no map). With "
-        "--session or --tree, a name without / is not a folder (./NAME is): it names the project "
-        "that holds the session or tree",
+        project="Folder of code: its rules and a map of it go into the request (default: none). "
+        "With --session or --tree, a name without / is not a folder (./NAME is): it names the "
+        "project that holds the session or tree",
         agent="Act as this agent: see only its sessions, and read the tree as it does.",
     )
     for option in reversed(

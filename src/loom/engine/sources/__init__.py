@@ -45,7 +45,7 @@ from loom.engine.sources.project_map import (
     rank_project,
     read_project,
 )
-from loom.engine.sources.rules import gather_single_rules
+from loom.engine.sources.rules import RulesPreview, gather_single_rules, preview_rules
 from loom.engine.sources.working_state import is_in_requests
 from loom.engine.views import EpochText
 
@@ -101,6 +101,7 @@ __all__ = [
     "WINDOW_SOURCES",
     "Asking",
     "MapRoom",
+    "RulesPreview",
     "begin_texts",
     "check_project",
     "choose_lasting_notes",
@@ -112,6 +113,7 @@ __all__ = [
     "is_in_requests",
     "keep_own_notes",
     "keep_shown_map",
+    "preview_rules",
     "rank_project",
     "read_project",
 ]

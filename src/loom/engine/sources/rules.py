@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from loom.budget.counting import gate_counter
 from loom.context import Options, Section, budget_for
 from loom.conversation.message import Conversation
@@ -68,22 +70,58 @@ def gather(asking: Asking) -> SourceSections:
     return SourceSections(sections=sections, notes=tuple(dict.fromkeys((*notes, *problems))))
 
 
+class RulesZone(Struct, frozen=True):
+    """A zone with rules: the tokens that it has for them, and the rules as they are written."""
+
+    name: str
+    tokens: int
+    written: "WrittenRules"
+
+
+class RulesPreview(Struct, frozen=True):
+    """The rules that a request on its own gets, by zone, and notes on what is left out."""
+
+    rules: "ProjectRules"
+    zones: tuple[RulesZone, ...]
+    notes: tuple[str, ...]
+
+
+def preview_rules(
+    options: Options,
+    given: Conversation,
+    project: "str | PathLike[str]",
+    touched: Sequence[str] = (),
+) -> RulesPreview:
+    """The rules for a request that is on its own. `touched` are paths that one works on."""
+    from loom.project.rules.project_rules import load_rules, make_pieces
+
+    rules = load_rules(project, touched, options.caches.files)
+    pieces, repeats = make_pieces(rules, _find_said_texts(options, given))
+    zones = tuple(
+        RulesZone(
+            zone,
+            _find_room(options, given, zone),
+            _write(options, given, [each for each in pieces if each.is_memory is is_memory], zone),
+        )
+        for zone, is_memory in ((ZONE, False), (MEMORY_ZONE, True))
+    )
+    cuts = (note for zone in zones for note in _tell_cuts(zone.written))
+    return RulesPreview(rules, zones, (*rules.notes, *repeats, *cuts))
+
+
 def gather_single_rules(
     options: Options, given: Conversation, project: "str | PathLike[str]"
 ) -> tuple[list[Section], list[str]]:
-    """The rules for a request that is on its own, and notes on them."""
-    from loom.project.rules.project_rules import load_rules, make_pieces
+    """The rules for a request that is on its own, and notes on them. What the conversation is about
+    decides which folders are at work.
+    """
     from loom.project.touched import asked_in
 
     asked = asked_in(given.messages)
-    rules = load_rules(project, _find_paths(asked.query, asked.touched), options.caches.files)
-    pieces, repeats = make_pieces(rules, _find_said_texts(options, given))
-    written = [
-        _write(options, given, [each for each in pieces if each.is_memory is is_memory], zone)
-        for zone, is_memory in ((ZONE, False), (MEMORY_ZONE, True))
-    ]
-    notes = [*rules.notes, *repeats, *(note for each in written for note in _tell_cuts(each))]
-    return list(_make_sections(*(each.text for each in written))), notes
+    touched = _find_paths(asked.query, asked.touched)
+    found = preview_rules(options, given, project, touched)
+    texts = [zone.written.text for zone in found.zones]
+    return list(_make_sections(*texts)), list(found.notes)
 
 
 def _make_sections(rules: str, agents: str) -> tuple[Section, ...]:
