@@ -5,12 +5,13 @@ calls nothing any more.
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from msgspec.structs import replace
 
 from loom.budget import models
 from loom.context import Context
+from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import ToolCall, ToolResult
 from loom.dialects.input import Answer
 from loom.errors import BrokenAnswer, ChoiceError, RequestTooLong, shorten
@@ -19,13 +20,12 @@ from loom.loop.functions import Function, as_function, make_error
 from loom.loop.values import (
     AnswerFailed,
     AnswerTaken,
-    Approval,
     CallEnded,
     CallStarted,
     Limits,
-    Listener,
     LoopEnd,
     LoopEvent,
+    LoopOptions,
     LoopOutcome,
     RequestMade,
     RequestRefused,
@@ -33,16 +33,12 @@ from loom.loop.values import (
 )
 from loom.providers.models import AnswerEnd, Model
 
-Permission = Callable[[str, str], str]  # operation and target; why it is denied, "" if it is not
-
 
 class Loop:
     """Runs a model with tools, in a session, in a tree or on a task.
 
     `functions` are Python functions, or `Function` values. Loom's own tools are declared beside
-    them. `approve` is asked before each call of a function. `permit` is what the project's rules
-    say: it gets the operation and its target, and returns why it is denied. `listen` is told what
-    happens.
+    them. The options say who watches over it (`LoopOptions`).
     """
 
     def __init__(
@@ -50,17 +46,14 @@ class Loop:
         desk: Desk,
         model: Model,
         functions: Iterable[Function | Callable[..., Any]] = (),
-        *,
-        approve: Approval | None = None,
-        permit: Permission | None = None,
-        limits: Limits | None = None,
-        listen: Listener | None = None,
+        **options: Unpack[LoopOptions],
     ) -> None:
+        refuse_unknown("Loop", options, LoopOptions)
         self._desk, self._model = desk, model
         self._functions = _by_name(map(as_function, functions))
-        self._approve, self._permit = approve, permit
-        self._limits = limits or Limits()
-        self._listen = listen
+        self._approve, self._permit = options.get("approve"), options.get("permit")
+        self._limits = options.get("limits") or Limits()
+        self._listen = options.get("listen")
         self._stopping = False
         self._gate = asyncio.Semaphore(self._limits.tools_at_once)
 
@@ -86,11 +79,11 @@ class Loop:
             context = await self._desk.prepare(request)
             request = None
             answer = await self._ask(context)
-            spent = _add(spent, answer)
+            spent = add_answer(spent, answer)
             taken: TakenAnswer = await self._desk.absorb(answer)
             self._tell(AnswerTaken(answer, spent))
             calls, text = taken.calls, taken.text or text
-            if not calls and not taken.more:
+            if not calls and not taken.more and answer.stop != "pause":
                 await self._desk.finish(text)
                 return LoopOutcome(text, "done", spent)
 
@@ -214,7 +207,8 @@ def _by_name(functions: Iterable[Function]) -> dict[str, Function]:
     return made
 
 
-def _add(spent: Spending, answer: Answer) -> Spending:
+def add_answer(spent: Spending, answer: Answer) -> Spending:
+    """What was spent, with one more answer."""
     cost = answer.cost
     if cost is None:
         cost = models.cost(

@@ -1,7 +1,7 @@
 """What a loop may spend, what it tells while it works, and how it ended."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
 
@@ -107,6 +107,22 @@ LoopEvent: TypeAlias = (
 Listener: TypeAlias = Callable[[LoopEvent], None]
 # Whether a call may run: True, False, or a text that says why not.
 Approval: TypeAlias = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
+
+# What the rules of a project say of an operation and its target: why it is denied, "" if it is not.
+Permission: TypeAlias = Callable[[str, str], str]
+
+
+class LoopOptions(TypedDict, total=False):
+    """Who watches over a loop."""
+
+    # Asked before each call of a function (default: every call may run).
+    approve: Approval | None
+    # What the rules of the project say of an operation (default: nothing is denied).
+    permit: Permission | None
+    # What one run may take (default: `Limits()`).
+    limits: Limits | None
+    # Told what happens.
+    listen: Listener | None
 
 
 class LoopOutcome(Struct, frozen=True):

@@ -1,0 +1,108 @@
+"""One model plans with the whole context, another carries out each step with a small one."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loom import ChoiceError, Loom, Message, ToolCall
+from loom.conversation.message import Conversation
+from loom.loop import Architect, Plan, PlanStep
+from loom.loop.plan import read_plan
+from loom.providers.scripted import Refuse, ScriptedModel
+
+STEPS = [
+    {"file": "a.py", "action": "create", "description": "Write a.", "details": "x = 1"},
+    {"file": "b.py", "action": "edit", "description": "Change b.", "details": ""},
+    {"file": "c.py", "action": "delete", "description": "Remove c."},
+]
+PLAN = json.dumps({"summary": "Three files.", "plan": STEPS})
+
+
+@pytest.fixture
+def loom(tmp_path: Path) -> Iterator[Loom]:
+    with Loom.open(tmp_path / "loom.db") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAN,
+        f"Here is the plan.\n```json\n{PLAN}\n```\nShall I?",
+        f"```\n{PLAN}\n```",
+        f"I think {PLAN} is right.",
+        PLAN.replace('"x = 1"}', '"x = 1",}').replace("}]}", "},]}"),
+    ],
+)
+def test_a_plan_is_read_however_it_is_wrapped(text: str) -> None:
+    assert read_plan(text).plan[0] == PlanStep("a.py", "create", "Write a.", "x = 1")
+
+
+def test_a_summary_may_be_missing_and_a_plan_may_not() -> None:
+    step = {"file": "a.py", "action": "edit", "description": "x"}
+    assert read_plan(json.dumps({"plan": [step]})) == Plan("", (PlanStep("a.py", "edit", "x"),))
+    for wrong in ({}, {"plan": []}, {"plan": [{**step, "action": "burn"}]}, [step]):
+        with pytest.raises(ChoiceError, match="the plan cannot be read"):
+            read_plan(json.dumps(wrong))
+
+
+@given(st.text())
+def test_no_text_makes_more_than_a_typed_error(text: str) -> None:
+    for wrapped in (text, f"{{{text}}}", f"```json\n{text}```"):
+        with pytest.raises(ChoiceError):
+            read_plan(wrapped)
+
+
+def test_each_step_is_carried_out_in_a_small_context(loom: Loom) -> None:
+    files: dict[str, str] = {}
+
+    def write(path: str, text: str) -> str:
+        files[path] = text
+        return "written"
+
+    def edit(request: Conversation) -> Message | str:
+        if request.messages[-1].results:
+            return "Wrote the file."
+        arguments = json.dumps({"path": "a.py", "text": "x = 1"})
+        return Message("assistant", (ToolCall("w1", "write", arguments),))
+
+    session = loom.new(model="gpt-4o", system="You build.")
+    for n in range(40):
+        session.append({"role": "user", "content": f"{n} " + "word " * 300})
+        session.append({"role": "assistant", "content": "Yes."})
+    architect = ScriptedModel("No plan.", PLAN)
+    editor = ScriptedModel(edit, edit, "FAILED: there is no b.py", Refuse(400, "no"))
+    outcome = asyncio.run(
+        Architect(loom, architect, editor, [write]).run(session, "Build it.", window=64_000)
+    )
+    assert files == {"a.py": "x = 1"}
+    assert [step.end for step in outcome.steps] == ["done", "failed", "failed"]
+    assert [request.messages[0].text.split("\n")[0] for request in editor.requests] == [
+        "Step: create a.py",
+        "Step: create a.py",
+        "Step: edit b.py",
+        "Step: delete c.py",
+    ]
+    lines = outcome.report.split("\n")
+    assert lines[0] == "Three files. 1 of 3 steps are done."
+    assert lines[1] == "1. create a.py: Wrote the file."
+    assert lines[2] == "2. [FAILED] edit b.py: there is no b.py"
+    assert lines[3].startswith("3. [FAILED] delete c.py: ")
+    assert outcome.architect.steps == 2
+    assert outcome.full_tokens > 10_000
+    assert outcome.architect.tokens + outcome.editors.tokens < outcome.single_tokens
+    assert session.path[-1].message.text == outcome.report  # type: ignore[union-attr]
+    assert all(row.usage.prompt < 10_000 for row in loom.sessions() if row.id != session.id)
+
+
+def test_a_plan_that_is_never_right_is_an_error(loom: Loom) -> None:
+    session = loom.new(model="gpt-4o")
+    model = ScriptedModel("a", "b", "c")
+    with pytest.raises(ChoiceError, match="the plan cannot be read"):
+        asyncio.run(Architect(loom, model, model).run(session, "Build it."))
+    assert "cannot be read" in model.requests[1].messages[-1].text
