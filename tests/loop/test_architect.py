@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loom import ChoiceError, Loom, Message, ToolCall
 from loom.conversation.message import Conversation
-from loom.loop import Architect, Plan, PlanStep
+from loom.loop import Architect, PlanStep, WorkPlan
 from loom.loop.plan import read_plan
 from loom.providers.scripted import Refuse, ScriptedModel
 
@@ -45,7 +45,7 @@ def test_a_plan_is_read_however_it_is_wrapped(text: str) -> None:
 
 def test_a_summary_may_be_missing_and_a_plan_may_not() -> None:
     step = {"file": "a.py", "action": "edit", "description": "x"}
-    assert read_plan(json.dumps({"plan": [step]})) == Plan("", (PlanStep("a.py", "edit", "x"),))
+    assert read_plan(json.dumps({"plan": [step]})) == WorkPlan("", (PlanStep("a.py", "edit", "x"),))
     for wrong in ({}, {"plan": []}, {"plan": [{**step, "action": "burn"}]}, [step]):
         with pytest.raises(ChoiceError, match="the plan cannot be read"):
             read_plan(json.dumps(wrong))

@@ -6,7 +6,7 @@ from loom.loop.architect import Architect, ArchitectOutcome
 from loom.loop.desks import Desk, SessionDesk, TaskDesk, TreeDesk
 from loom.loop.functions import Function
 from loom.loop.loop import Loop
-from loom.loop.plan import Plan, PlanStep
+from loom.loop.plan import PlanStep, WorkPlan
 from loom.loop.subagents import ChildResult, HandDown, Subagents
 from loom.loop.values import Limits, LoopEvent, LoopOutcome, Spending
 
@@ -21,11 +21,11 @@ __all__ = [
     "Loop",
     "LoopEvent",
     "LoopOutcome",
-    "Plan",
     "PlanStep",
     "SessionDesk",
     "Spending",
     "Subagents",
     "TaskDesk",
     "TreeDesk",
+    "WorkPlan",
 ]

@@ -18,7 +18,7 @@ from loom.errors import ChoiceError, LoomError, shorten
 from loom.loop.desks import SessionDesk
 from loom.loop.functions import Function
 from loom.loop.loop import Loop, add_answer
-from loom.loop.plan import PLAN_FORM, Plan, PlanStep, read_plan
+from loom.loop.plan import PLAN_FORM, PlanStep, WorkPlan, read_plan
 from loom.loop.values import Limits, LoopOptions, Spending
 from loom.providers.models import Model, conversation_of
 
@@ -60,7 +60,7 @@ class ArchitectOutcome(Struct, frozen=True):
     would have read if it had carried out the same steps with the full context.
     """
 
-    plan: Plan
+    plan: WorkPlan
     steps: tuple[StepOutcome, ...]
     architect: Spending
     editors: Spending
@@ -123,7 +123,7 @@ class Architect:
         await session.aappend(Message("assistant", (Text(outcome.report),)))
         return outcome
 
-    async def _plan(self, context: Context) -> tuple[Plan, Answer, Spending]:
+    async def _plan(self, context: Context) -> tuple[WorkPlan, Answer, Spending]:
         """The plan; asked for again with what is wrong, if it cannot be read."""
         request: Any = context
         spent = Spending()

@@ -26,14 +26,14 @@ class PlanStep(CheckedStruct, frozen=True):
     details: str = ""
 
 
-class Plan(CheckedStruct, frozen=True):
+class WorkPlan(CheckedStruct, frozen=True):
     """What an architect plans."""
 
     summary: str
     plan: tuple[PlanStep, ...]
 
 
-def read_plan(text: str) -> Plan:
+def read_plan(text: str) -> WorkPlan:
     """The plan in an answer: JSON, alone, in a fence, or among other words. Commas that are too
     many are left out. Raises ChoiceError with what is wrong.
     """
@@ -67,13 +67,13 @@ def _parse(text: str) -> Any:
         return from_json(_TRAILING_COMMA.sub(r"\1", text))
 
 
-def _convert(value: Any) -> Plan:
+def _convert(value: Any) -> WorkPlan:
     if isinstance(value, dict):
         steps = value.get("plan")
         if not isinstance(steps, list) or not steps:
             raise ChoiceError("`plan` must be a list of at least one step")
         value = {"summary": value.get("summary") or "", "plan": steps}
     try:
-        return msgspec.convert(value, Plan)
+        return msgspec.convert(value, WorkPlan)
     except msgspec.ValidationError as error:
         raise ChoiceError(str(error)) from None
