@@ -9,7 +9,7 @@ options, a `TypedDict` names them (`show_options`, `refuse_unknown`).
 
 import re
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import Parameter, signature
@@ -73,8 +73,11 @@ class Misfit(Exception):
 
 def check_fields(value: Struct) -> None:
     """Check every field of a value by its annotation; what only needs another form gets it."""
-    for name, info in _fields(type(value)):
+    for name, info, plain, choices in _fields(type(value)):
         found = getattr(value, name)
+        # Most fields are as they should be, and a store makes many values at once.
+        if type(found) is plain and (choices is None or found in choices):
+            continue
         try:
             fitting = _fit(found, info)
         except Misfit as misfit:
@@ -288,11 +291,32 @@ def check_flag(what: str, given: object) -> bool:
     return given
 
 
+_Field = tuple[str, inspect.Type, type | None, Container[Any] | None]
+
+
 @cache
-def _fields(kind: type[Struct]) -> tuple[tuple[str, inspect.Type], ...]:
+def _fields(kind: type[Struct]) -> tuple[_Field, ...]:
+    """The fields of a value: the name, the annotation, the type of what needs no other check, and
+    the choices that there are for it.
+    """
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)
-    return tuple((field.name, field.type) for field in info.fields)
+    return tuple((field.name, field.type, *_find_plain(field.type)) for field in info.fields)
+
+
+def _find_plain(info: inspect.Type) -> tuple[type | None, Container[Any] | None]:
+    match info:
+        case inspect.IntType():
+            return int, range(*_find_bounds(info))
+        case inspect.VarTupleType():
+            return tuple, ((),)
+        case inspect.StrType():
+            return str, None
+        case inspect.BoolType():
+            return bool, None
+        case inspect.LiteralType(choices) if all(type(choice) is str for choice in choices):
+            return str, frozenset(choices)
+    return None, None
 
 
 def _refuse(place: str, misfit: Misfit) -> NoReturn:
@@ -355,10 +379,17 @@ def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
     raise Misfit(f"{expected} (the nearest is {near[0]})" if near else expected, value)
 
 
-def _whole_number(value: Any, info: inspect.IntType) -> int:
+def _find_bounds(info: inspect.IntType) -> tuple[int, int]:
+    """The least whole number that a field takes, and the first above those that it takes."""
     least = -MAX_NUMBER if info.ge is None else info.ge
     most = MAX_NUMBER if info.le is None else info.le
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+    return least, most + 1
+
+
+def _whole_number(value: Any, info: inspect.IntType) -> int:
+    least, stop = _find_bounds(info)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < stop:
+        most = stop - 1
         bounds = f" from {least:,} on" if info.ge is not None else ""
         raise Misfit(f"a whole number{bounds} of at most {most:,}", value)
     return int(value)

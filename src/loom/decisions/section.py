@@ -29,6 +29,7 @@ REASON = "abandoned_because"  # in the metadata of what was abandoned
 AUTOMATIC = "auto"  # in the metadata of what no person and no model logged on purpose
 # of the tokens: what each heading may take while others need theirs
 _SHARES = {"goals": 0.35, "recent": 0.25, "session": 0.25, "lessons": 0.15}
+MAX_CHARS_PER_TOKEN = 8  # of a text that is counted to know whether it fits
 MAX_ENTRIES = 200  # that may be let in without a look at their size
 _MAX_MISSES = 20  # entries that do not fit, after which smaller ones are not looked for
 _MARKDOWN = "#>-*+=|`~"
@@ -49,6 +50,7 @@ class DecisionLists(Struct, frozen=True, kw_only=True):
     lessons: Sequence[Decision] = ()
     goals_total: int = 0
     session_total: int = 0
+    has_uncounted: bool = False  # the session has more entries than the total says
     scores: Mapping[str, float] = {}
     replacements: Mapping[str, str] = {}
 
@@ -98,6 +100,7 @@ class _Heading(Struct):
     what: str
     total: int
     entries: list[_Entry]
+    has_uncounted: bool = False
 
     @property
     def left_out(self) -> int:
@@ -111,7 +114,7 @@ def write_section(lists: DecisionLists, form: SectionForm) -> DecisionSection:
         return DecisionSection()
     order = _let_all_in(headings)
     text = _render(headings, form)
-    if form.count(text) > form.tokens:
+    if len(text) > form.tokens * MAX_CHARS_PER_TOKEN or form.count(text) > form.tokens:
         for entry in order:
             _take_out(entry)
         order = _choose(headings, lists.scores, form)
@@ -174,6 +177,7 @@ def _list_headings(lists: DecisionLists, form: SectionForm) -> list[_Heading]:
             "entries of the session",
             max(lists.session_total, len(session)),
             session,
+            lists.has_uncounted,
         ),
         _Heading("lessons", "## Prior Attempts & Lessons", "", "lessons", len(lessons), lessons),
     ]
@@ -338,7 +342,11 @@ def _render(headings: Sequence[_Heading], form: SectionForm) -> str:
 
 def _count_left_out(headings: Sequence[_Heading]) -> str:
     """How many entries of which headings are not shown, and what lists them; "" if all are."""
-    missing = [f"{heading.left_out:,} {heading.what}" for heading in headings if heading.left_out]
+    missing = [
+        f"{'over ' if heading.has_uncounted else ''}{heading.left_out:,} {heading.what}"
+        for heading in headings
+        if heading.left_out
+    ]
     if not missing:
         return ""
     return (
@@ -349,7 +357,8 @@ def _count_left_out(headings: Sequence[_Heading]) -> str:
 
 def _note_left_out(headings: Sequence[_Heading], form: SectionForm) -> str:
     missing = [
-        f"{heading.total - heading.left_out:,} of {heading.total:,} {heading.what}"
+        f"{heading.total - heading.left_out:,} of {'over ' if heading.has_uncounted else ''}"
+        f"{heading.total:,} {heading.what}"
         for heading in headings
         if heading.left_out
     ]

@@ -37,12 +37,14 @@ from loom.stores import DecisionScope, Store
 
 NAME, ZONE, TAIL_ZONE = "decisions", "decision_context", "decision_update"
 ORIGIN = "decisions"
-MAX_LISTED = 200  # newest goals, and entries of a session, that are looked at
-MAX_PRIOR = 20  # newest attempts that are looked at
+# newest goals, and entries of a session, that are looked at: for so many tokens one
+TOKENS_PER_LISTED, MIN_LISTED, MAX_LISTED = 16, 20, 200
+MAX_RECENT_READ = 20  # newest decisions among which those are that are shown
+MAX_PRIOR = 10  # newest attempts that are looked at
 MAX_LESSONS = 5
 MAX_EARLIER = 5  # decisions that are not recent and matter to the request
 MAX_TERMS = 24  # of a question, by which decisions are looked for
-MAX_CANDIDATES = 60
+MAX_CANDIDATES = 30
 MIN_SCORE = 0.2  # of a decision that matters to a request
 MAX_DECISION_TERMS = 200
 MAX_UPDATE_TOKENS = 256  # of what changed since the epoch began
@@ -116,8 +118,8 @@ def write_decisions(
 
     def write() -> DecisionSection:
         lists = values.get_or_make(
-            ("lists", id(store), question, revision, in_tail),
-            lambda: find_decisions(store, question, with_earlier=in_tail),
+            ("lists", id(store), question, revision, tokens, in_tail),
+            lambda: find_decisions(store, question, tokens, with_earlier=in_tail),
         )
         form = SectionForm(
             tokens=tokens,
@@ -132,17 +134,20 @@ def write_decisions(
 
 
 def find_decisions(
-    store: Store, question: DecisionQuestion, *, with_earlier: bool
+    store: Store, question: DecisionQuestion, tokens: int, *, with_earlier: bool
 ) -> DecisionLists:
-    """The decisions that a section may show, and how much they matter to the request."""
+    """The decisions that a section of so many tokens may show, and how much they matter to the
+    request.
+    """
     scope, found = question.scope, store.decisions
+    limit = min(max(MIN_LISTED, tokens // TOKENS_PER_LISTED), MAX_LISTED)
     scores, matching = _score(store, question)
     counts = found.count(scope, question.session)
     goals = _merge(
-        found.active_goals(scope, MAX_LISTED),
+        found.active_goals(scope, limit),
         [each for each in matching if each.kind == "goal" and each.status == "active"],
     )
-    recent = [each for each in found.recent(scope, MAX_LISTED) if is_shown(each)][:MAX_RECENT]
+    recent = [each for each in found.recent(scope, MAX_RECENT_READ) if is_shown(each)][:MAX_RECENT]
     earlier = [each for each in matching if _is_recent_kind(each) and each not in recent]
     prior = _merge(
         found.prior(scope, MAX_PRIOR),
@@ -151,7 +156,7 @@ def find_decisions(
     lessons = _choose_lessons([each for each in prior if is_shown(each)], scores)
     session: list[Decision] = []
     if question.session:
-        session = found.of_session(scope, question.session, MAX_LISTED)
+        session = found.of_session(scope, question.session, limit)
     return DecisionLists(
         goals=goals,
         recent=recent,
@@ -160,6 +165,7 @@ def find_decisions(
         lessons=lessons,
         goals_total=counts.goals - _count_hidden(goals),
         session_total=counts.of_session - _count_hidden(session) if session else 0,
+        has_uncounted=counts.has_more,
         scores=scores,
         replacements=_find_replacements(store, scope, lessons),
     )
@@ -213,7 +219,7 @@ def _write_update(asking: Asking, began: EpochText | None, tokens: int) -> str:
     revision, since, *shown = began.names
     if str(asking.store.decisions.revision(_scope(asking))) == revision:
         return ""
-    lists = find_decisions(asking.store, _question(asking), with_earlier=False)
+    lists = find_decisions(asking.store, _question(asking), tokens, with_earlier=False)
     listed = _merge(lists.goals, lists.recent, lists.session, lists.lessons)
     # In the same millisecond, only what the section does not show is new.
     changed = [each for each in listed if each.updated >= int(since) + (each.id in shown)]

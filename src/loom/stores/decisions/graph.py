@@ -41,6 +41,7 @@ from loom.stores.sql.database import Database, Reader
 from loom.stores.sql.stored import read_rows
 
 MAX_HOLDING = 500  # newest decisions with a term that are candidates for a question
+MAX_COUNTED_IN_SESSION = 1000  # decisions of a session that are counted for a request
 MAX_COUNTED = 10_000  # decisions that are counted to know how rare a term is
 _MAX_COMMON = 4  # terms of a question that more decisions have
 _MAX_EDGES = 100_000  # that are read at once
@@ -70,6 +71,7 @@ class DecisionCounts(Struct, frozen=True):
 
     goals: int = 0
     of_session: int = 0
+    has_more: bool = False  # the session has more than these
 
 
 class PulseCounts(Struct, frozen=True):
@@ -153,10 +155,14 @@ class StoredDecisions:
         )
 
     def count(self, scope: DecisionScope, session: str) -> DecisionCounts:
-        """How many active goals there are, and how many decisions a session has."""
+        """How many active goals there are, and how many decisions a session has, as far as they are
+        counted.
+        """
         with self._database.read() as reader:
             row = reader.first_row(_COUNTS, find_graph(reader, scope), session)
-        return DecisionCounts(*(row or (0, 0)))
+        goals, of_session = row or (0, 0)
+        counted = min(of_session, MAX_COUNTED_IN_SESSION)
+        return DecisionCounts(goals, counted, of_session > counted)
 
     def _list(self, scope: DecisionScope, sql: str, *values: object) -> list[Decision]:
         with self._database.read() as reader:
@@ -318,12 +324,14 @@ _LISTED = f"""{_SELECT} AND d.data IS NOT NULL AND ($2 = '' OR d.kind = $2)
 _LINKED = f"""{_SELECT} AND d.key IN (SELECT t.decision FROM decision_terms t
         WHERE t.graph = $1 AND t.term >= $2 AND t.term <= $3)
     ORDER BY d.created DESC, d.key DESC"""
-_BY_KEYS = f"{_SELECT} AND d.key IN {{each_int:2}} ORDER BY d.key"
+_BY_KEYS = f"""SELECT {COLUMNS} FROM decisions d
+    WHERE d.key IN {{each_int:2}} AND +d.graph = $1 ORDER BY d.key"""
 _COUNT = f"""SELECT count(*) FROM (SELECT 1 FROM decisions d WHERE d.graph = $1
     LIMIT {MAX_COUNTED}) x"""
 _COUNTS = f"""SELECT (SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.shelf = '{GOALS}'),
-    (SELECT count(*) FROM decisions d
-        WHERE d.graph = $1 AND d.session = $2 AND d.data IS NOT NULL)"""
+    (SELECT count(*) FROM (SELECT 1 FROM decisions d
+        WHERE d.graph = $1 AND d.session = $2 AND d.data IS NOT NULL
+        LIMIT {MAX_COUNTED_IN_SESSION + 1}) x)"""
 _COUNT_OF = """SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.data IS NOT NULL
     AND (CAST($2 AS BIGINT) = 0 OR d.session = $3)"""
 _HOLDING = f"""SELECT t.decision FROM decision_terms t WHERE t.graph = $1 AND t.term = $2
