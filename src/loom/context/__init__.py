@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loom.context.budgeting import budget_for as budget_for
     from loom.context.caches import Caches as Caches
+    from loom.context.caches import NewestValues as NewestValues
     from loom.context.cover.anchors import find_anchors as find_anchors
     from loom.context.gathering import make_conversation as make_conversation
     from loom.context.handles import Archive as Archive
@@ -71,7 +72,7 @@ else:
         __name__,
         {
             "budgeting": ("budget_for",),
-            "caches": ("Caches",),
+            "caches": ("Caches", "NewestValues"),
             "cover.anchors": ("find_anchors",),
             "gathering": ("make_conversation",),
             "handles": ("Archive", "Cut"),

@@ -1,7 +1,9 @@
 """Seed 000's door: `ContextWindow`, thin over `weave`."""
 
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict, Unpack, cast
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -12,6 +14,8 @@ from loom.budget.profiles import SEEDS
 from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget
 from loom.context import (
     Context,
+    NewestValues,
+    Options,
     Section,
     build,
     check_options,
@@ -19,7 +23,21 @@ from loom.context import (
     make_conversation,
 )
 from loom.conversation.message import Conversation, Message, Text
-from loom.engine.sources import draw_single_map
+from loom.engine.knowledge import find_question_in
+from loom.engine.sources import (
+    DecisionQuestion,
+    add_notes,
+    add_single_decisions,
+    add_single_project,
+    find_folder,
+)
+from loom.errors import ChoiceError, StoreError
+from loom.stores import find_absent
+
+if TYPE_CHECKING:
+    from loom.engine.loom import Loom
+else:
+    Loom = Any  # it loads all that sessions need, and most calls need no store
 
 _SYSTEM = ("system", "developer")
 MAX_PLACEHOLDER_CHARS = 200  # of the words of a summary that no model made
@@ -43,9 +61,17 @@ class BuiltMessages(list[dict[str, Any]]):
 class BuildOptions(TypedDict, total=False):
     """The options of `ContextWindow.build_messages`: what goes in, and those of a budget."""
 
+    # Name of the model, as `provider:model` or alone.
     model: str | None
-    session_id: str | None  # names what decisions will be gathered from; until then give `sections`
-    project_path: str | None  # folder whose map goes in, as large as `max_repo_map_tokens`
+    # Session whose decisions go in, with those of its project.
+    session_id: str | None
+    # Folder whose decisions, map and rules go in.
+    project_path: str | PathLike[str] | None
+    # Store that has the decisions: a path or a URL (default: as for `Loom.open`). One that is not
+    # there is not created.
+    store: str | PathLike[str] | None
+    # An open `Loom` instead of a store; its tenant and project are used.
+    loom: Loom | None
     sections: Iterable[Section | tuple[str, str]]
     max_tokens: int | None
     max_decision_tokens: int
@@ -57,7 +83,17 @@ class BuildOptions(TypedDict, total=False):
     overrides: Overrides
 
 
-_NOT_OF_BUDGET = ("model", "session_id", "project_path", "sections", "max_tokens")
+_NOT_OF_BUDGET = (
+    "model",
+    "session_id",
+    "project_path",
+    "store",
+    "loom",
+    "sections",
+    "max_tokens",
+)
+# Conversations whose evicted messages were warned about, by their sessions or first messages.
+_warned = NewestValues(limit=256)
 
 
 class ContextWindow:
@@ -72,8 +108,13 @@ class ContextWindow:
         """One system message and the newest messages that fit, as chat dictionaries; `recall` of
         the list brings back the others.
 
+        The system message has the prompt, and then what is known of the session and the project:
+        decisions, map and rules. Decisions are looked for if a session or a project is named.
+
         System messages of the list become part of the one. `max_tokens` is the legacy limit: it
         stands for the window, and history gets what system text and answer leave of it.
+
+        If more than 50 messages are left out, a warning says so, once for each conversation.
         """
         model, max_tokens = options.get("model"), options.get("max_tokens")
         sizes = cast(
@@ -103,12 +144,14 @@ class ContextWindow:
             sections=options.get("sections", ()),
             zones=zones,
         )
+        wish = _add_decisions(wish, given, options)
         project_path = options.get("project_path")
         if project_path is not None:
-            wish = replace(
-                wish, sections=(*wish.sections, *draw_single_map(wish, given, project_path))
-            )
-        return BuiltMessages(build(given, replace(wish, bare=True), (), None))
+            is_sized = "max_repo_map_tokens" in sizes or "repo_map" in sizes.get("zones", {})
+            wish = add_single_project(wish, given, project_path, is_sized)
+        built = build(given, replace(wish, bare=True), (), None)
+        _warn_of_evicted(built, options.get("session_id"), given)
+        return BuiltMessages(add_notes(built, wish.notes))
 
     @staticmethod
     def allocate_budget(model: str | None = None, **options: Any) -> Budget:
@@ -135,6 +178,68 @@ class ContextWindow:
     def estimate_tokens(text: str) -> int:
         """Seed 000's estimate: four characters a token."""
         return _estimate.count_text(text)
+
+
+def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) -> Options:
+    """The options with decisions of the session and the project, if one is named."""
+    session, project = options.get("session_id"), options.get("project_path")
+    if session is None and project is None:
+        return wish
+    folder = None if project is None else find_folder(project)
+    loom, store = options.get("loom"), options.get("store")
+    if loom is not None:
+        if store is not None:
+            raise ChoiceError("give an open Loom or a store, not both")
+        return _add_stored_decisions(wish, given, loom, session or "", folder)
+    from loom.engine.loom import Loom as Opener
+
+    url = None if store is None else fspath(store)
+    absent = find_absent(url)
+    if absent:
+        if store is None:
+            return wish
+        return replace(wish, notes=(*wish.notes, f"no decisions: there is no store at {absent}"))
+    try:
+        with Opener.open(url) as opened:
+            return _add_stored_decisions(wish, given, opened, session or "", folder)
+    except StoreError as error:
+        if store is not None:
+            raise
+        # Who names no store need not have one that can be read.
+        return replace(wish, notes=(*wish.notes, f"no decisions: {error}"))
+
+
+def _add_stored_decisions(
+    wish: Options, given: Conversation, loom: Loom, session: str, folder: str | None
+) -> Options:
+    """The same with those of a store. A session that names no project has one of its own."""
+    if folder is None:
+        folder = _find_own_folder(loom, session)
+    scope = loom.decisions.of_folder(folder).scope
+    question = DecisionQuestion(scope, session, find_question_in(given.messages))
+    caches = wish.caches
+    made = add_single_decisions(replace(wish, caches=loom.caches), given, loom.store, question)
+    return replace(made, caches=caches)
+
+
+def _find_own_folder(loom: Loom, session: str) -> str:
+    try:
+        return loom.session(session).decisions.folder
+    except ChoiceError:
+        return ""
+
+
+def _warn_of_evicted(context: Context, session: str | None, given: Conversation) -> None:
+    """Warn of many messages that are left out, once for each conversation."""
+    report = context.report
+    if report.dropped <= find_policy("window").warn_past_dropped:
+        return
+    first = given.messages[0] if given.messages else None
+    is_new = []
+    _warned.get_or_make(("session", session) if session else first, lambda: is_new.append(True))
+    if is_new:
+        text = f"{report.dropped} messages evicted—consider summarization or archiving"
+        warnings.warn(text, stacklevel=3)
 
 
 def _with_one_system_text(given: Conversation, prompt: str, separator: str) -> Conversation:

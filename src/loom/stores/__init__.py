@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from loom.stores.sql.database import STORE_VARIABLE as STORE_VARIABLE
     from loom.stores.sql.database import Database as Database
     from loom.stores.sql.database import Reader as Reader
+    from loom.stores.sql.database import find_absent as find_absent
     from loom.stores.sql.database import open_database as open_database
     from loom.stores.sql.stored import damage_error as damage_error
     from loom.stores.sql.stored import read_stored as read_stored
@@ -138,7 +139,13 @@ else:
             "sessions": ("Addition", "Aside", "NewSession", "Scope", "SessionRow", "Usage"),
             "settings": ("StateValues", "States"),
             "snapshots": ("folder_beside",),
-            "sql.database": ("Database", "Reader", "STORE_VARIABLE", "open_database"),
+            "sql.database": (
+                "Database",
+                "Reader",
+                "STORE_VARIABLE",
+                "find_absent",
+                "open_database",
+            ),
             "sql.stored": ("damage_error", "read_stored"),
             "states": (
                 "Action",

@@ -20,12 +20,19 @@ from loom.cli.settings.models import user_overrides
 from loom.cli.store.where import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
-from loom.context import Context, Policy, RequestOptions, Section, check_options
+from loom.context import Context, Options, Policy, RequestOptions, Section, check_options
 from loom.context import weave as weave_request
 from loom.conversation.message import Conversation
 from loom.dialects import dialect_of_model
 from loom.engine.knowledge import find_question_in
-from loom.engine.sources import draw_single_map, gather_single_rules, read_project
+from loom.engine.sources import (
+    DecisionQuestion,
+    add_notes,
+    add_single_decisions,
+    add_single_project,
+    find_folder,
+    read_project,
+)
 from loom.errors import CannotFit, ChoiceError
 from loom.providers.knowledge import to_sections
 from loom.stores import SessionRow
@@ -120,20 +127,27 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
 
     def _run(self, run: Run, policy: str | Policy, overrides: Overrides) -> Context:
         given, asked = run.conversation(), self._options(overrides)
+        notes: tuple[str, ...] = ()
         if self.project:
-            options = check_options(policy=policy, **asked)
-            rules, notes = gather_single_rules(options, given, self.project)
-            for text in notes:
-                say(dim(text), err=True)
-            asked["sections"] = [*rules, *draw_single_map(options, given, self.project)]
+            options = self._add_project(check_options(policy=policy, **asked), given, self.project)
+            asked["sections"], notes = options.sections, options.notes
         if self.knowledge:
             asked["sections"] = [*asked.get("sections", ()), *self._find_knowledge(given)]
         try:
-            return weave_request(given, policy=policy, **asked)
+            return add_notes(weave_request(given, policy=policy, **asked), notes)
         except CannotFit as error:
             if run.number or run.name:
                 raise CannotFit(f"run #{run.number}: {error}") from None
             raise
+
+    def _add_project(self, options: Options, given: Conversation, project: Path) -> Options:
+        """What is known of a project: decisions in a store, if there is one, the map and rules."""
+        if not self.where.absent():
+            with self.where.open() as loom:
+                scope = loom.decisions.of_folder(find_folder(project)).scope
+                question = DecisionQuestion(scope, "", find_question_in(given.messages))
+                options = add_single_decisions(options, given, loom.store, question)
+        return add_single_project(options, given, project, self.map_tokens is not None)
 
     def _find_knowledge(self, given: Conversation) -> list[Section]:
         """What the documents of the project say about the last request of a conversation."""

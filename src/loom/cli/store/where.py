@@ -14,7 +14,7 @@ from msgspec import Struct
 from loom.engine.loom import Loom
 from loom.errors import StoreError
 from loom.project.index.index_file import cache_folder
-from loom.stores import STORE_VARIABLE, open_database
+from loom.stores import STORE_VARIABLE, find_absent, open_database
 
 PROJECT_VARIABLE, TENANT_VARIABLE = "LOOM_PROJECT", "LOOM_TENANT"
 TRANSCRIPTS_SUFFIX = ".transcripts"  # of the index of transcripts next to a store
@@ -56,17 +56,7 @@ class Where(Struct, frozen=True):
 
     def absent(self) -> str:
         """The file that the store would be, where there is none yet."""
-        database = open_database(self.store)
-        try:
-            if database.name == "sqlite" and os.path.isabs(database.address):  # and not :memory:
-                os.stat(database.address)
-            return ""
-        except (FileNotFoundError, NotADirectoryError):
-            return database.address
-        except OSError:  # it may well be there; opening it tells what is wrong
-            return ""
-        finally:
-            database.close()
+        return find_absent(self.store)
 
 
 def add_scope_options(

@@ -516,6 +516,8 @@ def _draw_map(asking: Asking) -> Asking:
     if asking.project is None:
         return asking
     room = MapRoom.find(asking.options, asking.head, count_decisions(asking))
+    if "repo_map" in asking.options.zones:  # the caller sized it
+        room = replace(room, spare=0)
     made = draw_epoch_map(asking.options, asking.head, asking.project, room)
     return replace(asking, map=made, options=room.widen(asking.options, asking.head, made))
 

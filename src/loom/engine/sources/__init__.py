@@ -16,10 +16,12 @@ is stored in the view.
 """
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
 
 from msgspec.structs import replace
 
-from loom.context import Options
+from loom.context import Context, Options
+from loom.conversation.message import Conversation
 from loom.engine.sources import (
     agent_blocks,
     decisions,
@@ -34,13 +36,18 @@ from loom.engine.sources import (
     working_state,
 )
 from loom.engine.sources.asking import Asking, Begin, Gather
-from loom.engine.sources.decisions import count_decisions
+from loom.engine.sources.decisions import (
+    DecisionQuestion,
+    add_single_decisions,
+    count_decisions,
+)
 from loom.engine.sources.memory import choose_lasting_notes, keep_own_notes
 from loom.engine.sources.project_map import (
     MapRoom,
+    add_single_map,
     check_project,
     draw_epoch_map,
-    draw_single_map,
+    find_folder,
     keep_shown_map,
     rank_project,
     read_project,
@@ -94,22 +101,47 @@ def begin_texts(asking: Asking) -> dict[str, EpochText]:
     return texts
 
 
+def add_notes(context: Context, notes: Iterable[str]) -> Context:
+    """The context with notes of sources in its report."""
+    report = context.report
+    return replace(context, report=replace(report, notes=(*report.notes, *notes)))
+
+
+def add_single_project(
+    options: Options,
+    given: Conversation,
+    project: "str | PathLike[str]",
+    is_map_sized: bool = False,
+) -> Options:
+    """The options with the map and the rules of a project for a request that is on its own."""
+    options = add_single_map(options, given, project, is_map_sized)
+    sections, notes = gather_single_rules(options, given, project)
+    return replace(
+        options,
+        sections=(*options.sections, *sections),
+        notes=(*options.notes, *notes),
+    )
+
+
 __all__ = [
     "EPOCH_SOURCES",
     "SESSION_SOURCES",
     "TAIL_SOURCES",
     "WINDOW_SOURCES",
     "Asking",
+    "DecisionQuestion",
     "MapRoom",
     "RulesPreview",
+    "add_notes",
+    "add_single_decisions",
+    "add_single_project",
     "begin_texts",
     "check_project",
     "choose_lasting_notes",
     "count_decisions",
     "draw_epoch_map",
-    "draw_single_map",
+    "find_folder",
     "gather",
-    "gather_single_rules",
     "is_in_requests",
     "keep_own_notes",
     "keep_shown_map",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
 from loom.context import Options, Section, budget_for
@@ -107,18 +108,21 @@ def is_in_tail(options: Options) -> bool:
 def write_decisions(
     store: Store, question: DecisionQuestion, options: Options, head: Conversation
 ) -> DecisionSection:
-    """The section for a request: as large as its zone, without what the caller has put there."""
+    """The section for a request: as large as its zone, without what the caller has put there.
+
+    The caches of the options belong to who opened the store.
+    """
     revision = store.decisions.revision(question.scope)
     if not revision:
         return DecisionSection()
     tokens = budget_for(options, head)[ZONE] - count_given(options, head) - Section.FRAME_TOKENS
     in_tail = is_in_tail(options)
     values, model = options.caches.values, options.model or head.model
-    made_of = (ZONE, id(store), question, revision, tokens, model, options.ratio, in_tail)
+    made_of = (ZONE, question, revision, tokens, model, options.ratio, options.policy.name)
 
     def write() -> DecisionSection:
         lists = values.get_or_make(
-            ("lists", id(store), question, revision, tokens, in_tail),
+            ("lists", question, revision, tokens, in_tail),
             lambda: find_decisions(store, question, tokens, with_earlier=in_tail),
         )
         form = SectionForm(
@@ -131,6 +135,16 @@ def write_decisions(
         return write_section(lists, form)
 
     return values.get_or_make(made_of, write)
+
+
+def add_single_decisions(
+    options: Options, given: Conversation, store: Store, question: DecisionQuestion
+) -> Options:
+    """The options with decisions for a request that is on its own."""
+    made = write_decisions(store, question, options, given)
+    sections = (Section(ZONE, made.text, ORIGIN),) if made.text else ()
+    notes = (made.note,) if made.note else ()
+    return replace(options, sections=(*options.sections, *sections), notes=(*options.notes, *notes))
 
 
 def find_decisions(

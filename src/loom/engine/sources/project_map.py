@@ -2,6 +2,7 @@
 needs beyond it.
 """
 
+import os
 from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -46,6 +47,13 @@ def check_project(project: "str | PathLike[str]") -> None:
     find_root(project)
 
 
+def find_folder(project: "str | PathLike[str]") -> str:
+    """The folder of a project, as decisions and sessions name it."""
+    from loom.project.maps import find_root
+
+    return os.path.realpath(find_root(project))
+
+
 def rank_project(path: Path, project: "str | PathLike[str]") -> "RankedProject":
     """A project, and what of it matters for a path: for its goal, its request, and what its last
     messages were about.
@@ -74,18 +82,15 @@ class MapRoom(Struct, frozen=True):
 
     @classmethod
     def find(cls, options: Options, head: Conversation, decisions: int) -> "MapRoom":
-        """The room next to decisions that take so many tokens. A zone that the caller sized stays
-        as it is.
-        """
+        """The room next to decisions that take so many tokens."""
         budget = budget_for(options, head)
-        spare = max(budget["decision_context"] - decisions, 0)
-        return cls(budget["repo_map"], 0 if "repo_map" in options.zones else spare)
+        return cls(budget["repo_map"], max(budget["decision_context"] - decisions, 0))
 
     def widen(self, options: Options, head: Conversation, made: EpochMap | None) -> Options:
         """The options for a request with a map that was drawn for this room. A larger map keeps its
         size for the epoch, also if decisions are logged meanwhile: history pays for these.
         """
-        if made is None:
+        if made is None or not self.spare:
             return options
         needed = _counter(options, head)(made.text) + Section.FRAME_TOKENS
         if needed <= self.zone:
@@ -116,16 +121,21 @@ def draw_epoch_map(
     return EpochMap(project.root, made.text, project.digest_map(made))
 
 
-def draw_single_map(
-    options: Options, given: Conversation, project: "str | PathLike[str]"
-) -> list[Section]:
-    """The map for a request that is on its own."""
+def add_single_map(
+    options: Options, given: Conversation, project: "str | PathLike[str]", is_sized: bool
+) -> Options:
+    """The options with the map for a request that is on its own. If the caller sized its zone, it
+    gets nothing of what decisions leave.
+    """
     from loom.project.maps import look_at
     from loom.project.touched import asked_in
 
     room = MapRoom.find(options, given, count_given(options, given))
+    if is_sized:
+        room = replace(room, spare=0)
     made = draw_epoch_map(options, given, look_at(project, asked_in(given.messages)), room)
-    return [_section(made)] if made else []
+    options = room.widen(options, given, made)
+    return replace(options, sections=(*options.sections, _section(made))) if made else options
 
 
 def keep_shown_map(made: EpochMap | None, report: Report) -> EpochMap | None:
@@ -171,7 +181,8 @@ def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Sectio
 
 
 def _section(made: EpochMap) -> Section:
-    return Section("repo_map", made.text, Section.PROJECT_ORIGIN)
+    # What joins sections brings its own blank line.
+    return Section("repo_map", made.text.rstrip("\n"), Section.PROJECT_ORIGIN)
 
 
 def _counter(options: Options, head: Conversation) -> Callable[[str], int]:

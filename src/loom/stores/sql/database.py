@@ -158,6 +158,21 @@ def open_database(url: str | None = None) -> Database:
     return SqliteDatabase(_SLASHES.sub("", path) if mark else path)
 
 
+def find_absent(url: str | None = None) -> str:
+    """The file that a store would be, where there is none yet; "" if there may be one."""
+    database = open_database(url)
+    try:
+        if database.name == "sqlite" and os.path.isabs(database.address):  # and not :memory:
+            os.stat(database.address)
+        return ""
+    except (FileNotFoundError, NotADirectoryError):
+        return database.address
+    except OSError:  # it may well be there; opening it tells what is wrong
+        return ""
+    finally:
+        database.close()
+
+
 def default_address() -> str:
     """The store of whoever names none: LOOM_STORE, or loom.db in the user's data folder."""
     named = os.environ.get(STORE_VARIABLE)
