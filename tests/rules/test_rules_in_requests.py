@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loom import Context, Loom, Session, weave
 from loom.context.gathering import make_conversation
 from loom.context.options import check_options
 from loom.engine.sources import gather_single_rules
+from tests.shared import examples
 
 
 @pytest.fixture
@@ -112,7 +115,7 @@ def test_files_that_change_are_told_in_the_tail_until_the_next_epoch(
     changed = ask(session, "three", folder)
     check_prefix(same, changed)
     said = tail(changed)
-    assert "CONTRIBUTING.md is gone: its rules no longer hold." in said
+    assert "CONTRIBUTING.md is no longer among the rules: what only it said does not hold." in said
     assert (
         'CLAUDE.md changed.\nNo longer in it: "- Use tabs."\nNew in it, and to be kept to:\n'
         in said
@@ -251,3 +254,131 @@ def test_files_that_did_not_change_are_not_read_again(
     ask(session, "one", folder)
     monkeypatch.setattr(reading, "_read", lambda *_: pytest.fail("read again"))
     ask(session, "two", folder)
+
+
+def test_a_folder_that_is_no_longer_at_work_keeps_its_rules_in_the_epoch(
+    loom: Loom, folder: Path
+) -> None:
+    put(folder, "src/AGENTS.md", "Validate all input.")
+    put(folder, "web/AGENTS.md", "Pages load fast.")
+    session = loom.new(system="You are an agent.")
+    first = ask(session, "fix src/a.py", folder)
+    for n in range(3):
+        session.append({"role": "assistant", "content": f"done {n}"})
+        context = ask(session, f"now web/b{n}.py", folder)
+        check_prefix(first, context)
+        assert "no longer among the rules" not in tail(context)
+        assert "Pages load fast." in tail(context)
+
+
+def test_a_file_that_is_renamed_or_copied_is_no_news(loom: Loom, folder: Path) -> None:
+    put(folder, "AGENTS.md", "Run the tests before you commit anything.")
+    session = loom.new(system="You are an agent.")
+    first = ask(session, "one", folder)
+    session.append({"role": "assistant", "content": "done"})
+    (folder / "AGENTS.md").rename(folder / "CLAUDE.md")
+    renamed = ask(session, "two", folder)
+    check_prefix(first, renamed)
+    assert "Rules of the project changed" not in tail(renamed)
+    put(folder, "AGENTS.md", "Run the tests twice.")
+    put(folder, "CLAUDE.md", "Run the tests twice.")
+    session.append({"role": "assistant", "content": "done"})
+    changed = ask(session, "three", folder)
+    check_prefix(renamed, changed)
+    assert tail(changed).count("Run the tests twice.") == 1
+
+
+def test_what_a_file_that_is_gone_said_is_told_again_where_another_says_it(
+    loom: Loom, folder: Path
+) -> None:
+    rule = "Every change has a test, a line in the change log and a page of documentation."
+    put(folder, "CLAUDE.md", rule)
+    session = loom.new(system="You are an agent.")
+    ask(session, "one", folder)
+    session.append({"role": "assistant", "content": "done"})
+    (folder / "CLAUDE.md").unlink()
+    put(folder, "AGENTS.md", f"{rule}\n\nBe brief.")
+    said = tail(ask(session, "two", folder))
+    assert "CLAUDE.md is no longer among the rules" in said
+    assert rule in said
+
+
+def test_a_zone_of_no_tokens_switches_rules_off(loom: Loom, folder: Path) -> None:
+    put(folder, "CLAUDE.md", "Use tabs.")
+    put(folder, "AGENTS.md", "Run the tests.")
+    zones = {"rules": 0, "memory": 0}
+    context = ask(loom.new(system="You are an agent."), "fix it", folder, zones=zones)
+    assert "tabs" not in system(context)
+    assert "tests" not in system(context)
+
+
+@pytest.mark.parametrize("policy", ["window", "partitions", "turns", "tree", "tasks"])
+def test_every_policy_has_the_rules(loom: Loom, folder: Path, policy: str) -> None:
+    put(folder, "CLAUDE.md", "Use tabs.")
+    put(folder, "AGENTS.md", "Run the tests.")
+    session = loom.new(system="You are an agent.")
+    first = ask(session, "fix it", folder, policy=policy)
+    assert "Use tabs." in system(first)
+    assert "Run the tests." in system(first)
+    session.append({"role": "assistant", "content": "done"})
+    put(folder, "CLAUDE.md", "Use spaces.")
+    second = ask(session, "more", folder, policy=policy)
+    said = "\n".join(message.text for message in second.conversation.messages)
+    assert "Use spaces." in said or "Use spaces." in system(second)
+
+
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["LOOM.md", "AGENTS.md", "CLAUDE.md", "src/AGENTS.md", ".loom.toml"]),
+        st.one_of(
+            st.none(),
+            st.binary(max_size=200),
+            st.lists(
+                st.sampled_from(
+                    [
+                        b"## Rules\n",
+                        b"- Keep to it.\n",
+                        b"```\n",
+                        b"\n",
+                        b"word " * 900,
+                        b"@LOOM.md\n",
+                    ]
+                ),
+                max_size=8,
+            ).map(b"".join),
+        ),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(steps=st.lists(EDITS, min_size=2, max_size=4), window=st.sampled_from([2000, 8000, 64_000]))
+def test_the_prefix_stays_whatever_happens_to_the_files(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[list[tuple[str, bytes | None]]],
+    window: int,
+) -> None:
+    base = tmp_path_factory.mktemp("law")
+    root = base / "project"
+    (root / "src").mkdir(parents=True)
+    last: Context | None = None
+    with pytest.MonkeyPatch.context() as patch, Loom.open(":memory:") as loom:
+        patch.setenv("XDG_CACHE_HOME", str(base / "cache"))
+        session = loom.new(system="You are an agent.")
+        for n, edits in enumerate(steps):
+            for name, content in edits:
+                if content is None:
+                    (root / name).unlink(missing_ok=True)
+                else:
+                    (root / name).write_bytes(content)
+            context = ask(session, f"step {n} of src/a.py", root, window=window)
+            report = context.report
+            assert report.input_tokens <= report.usable
+            assert report.zones.get("rules_update", {"used": 0})["used"] <= 1024
+            if last is not None and report.epoch == last.report.epoch:
+                check_prefix(last, context)
+            last = context
+            session.append({"role": "assistant", "content": "done"})
+    assert last is not None
+    assert window == 2000 or last.report.epoch == 0

@@ -26,6 +26,7 @@ SOURCE, MEMORY_SOURCE = "rules", RULES_SOURCE  # the names of the two texts of a
 ORIGIN = "project files"
 MAX_UPDATE_TOKENS = 1024  # of what is in the tail
 MAX_UPDATE_SHARE = 16  # of what is usable: the part that it may take
+MAX_QUERY_CHARS = 20_000  # of a request that are looked through for paths
 MEMORY_SHARE = 0.75  # of the zone `memory`, if the session has notes too
 # of a zone that the policy does not name; and the part of what is usable that it may take
 _DEFAULT_ZONE_TOKENS = 2048
@@ -172,7 +173,9 @@ def _find_room(options: Options, head: Conversation, zone: str) -> int:
     """
     budget = budget_for(options, head)
     counter = gate_counter(options.model or head.model or None, options.ratio)
-    size = budget.get(zone) or min(_DEFAULT_ZONE_TOKENS, budget.usable // _MAX_ZONE_SHARE)
+    size = budget.get(zone)
+    if size is None:
+        size = min(_DEFAULT_ZONE_TOKENS, budget.usable // _MAX_ZONE_SHARE)
     fixed = sum(map(counter.count_message, head.system)) + counter.count_tools(head.tools)
     size = min(size, max(budget.usable - fixed, 0) // _MAX_FREE_SHARE)
     taken = sum(
@@ -187,32 +190,35 @@ def _write_update(
     asking: Asking, names: Sequence[str], sections: Sequence[Section], tokens: int
 ) -> tuple[str, tuple[str, ...]]:
     """What the tail says of rules that changed since, and what is to be known of the files now."""
-    from loom.project.rules.changes import is_same, write_changes
+    from loom.project.rules.changes import ShownTexts, is_same, read_names, write_changes
 
-    rules = _load(asking)
+    # A folder that is no longer at work has its rules in the system text all the same.
+    rules = _load(asking, [file.path for file in read_names(names)])
     if is_same(names, rules):
         return "", rules.notes
-    said = [section.text for section in sections]
-    said += _find_said_texts(asking.options, asking.head)
+    shown = ShownTexts(
+        tuple(section.text for section in sections),
+        tuple(_find_said_texts(asking.options, asking.head)),
+    )
     count = _count(asking.options, asking.head)
-    return write_changes(names, rules, said, tokens, count), rules.notes
+    return write_changes(names, rules, shown, tokens, count), rules.notes
 
 
-def _load(asking: Asking) -> "ProjectRules":
+def _load(asking: Asking, known: Sequence[str] = ()) -> "ProjectRules":
     from loom.project.rules.project_rules import load_rules
 
     touched: Sequence[str] = ()
     if asking.project is not None:
         asked = asking.project.asked
         touched = _find_paths(asked.query, asked.touched)
-    return load_rules(asking.folder, touched, asking.options.caches.files)
+    return load_rules(asking.folder, (*touched, *known), asking.options.caches.files)
 
 
 def _find_paths(query: str, touched: Sequence[str]) -> Sequence[str]:
     """The paths that a conversation is about, the newest last."""
     from loom.project.rank.request import paths_in
 
-    return (*paths_in(query), *touched)
+    return (*paths_in(query[:MAX_QUERY_CHARS]), *touched)
 
 
 def _find_said_texts(options: Options, head: Conversation) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 MIN_REPEAT_CHARS = 60  # of a block that is left out because it was said before
+MAX_COMPARED_CHARS = 64_000  # of a text whose blocks are compared; what is beyond has seldom room
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:\s+|$)")
 _ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s")
@@ -91,7 +92,7 @@ class SaidText:
     """What is said already, to be compared with what would be said again."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self._text = "\n"
+        self._text = ""
         for text in texts:
             self.add(text)
 
@@ -100,17 +101,25 @@ class SaidText:
 
     def has(self, text: str) -> bool:
         """Whether all lines of a text are there, one after the other."""
+        if not self._text:
+            return False
         wanted = normalize_lines(text)
         return wanted.strip() != "" and wanted in self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
 
 
 def drop_repeats(text: str, said: SaidText) -> str:
     """The text without what is said already: "" if that is all of it. A short block stays, for it
     may mean something else elsewhere; a heading goes with all that is under it.
     """
+    if not said:
+        return text
     if said.has(text):
         return ""
-    blocks = split_blocks(text)
+    compared, rest = _split_off_rest(text)
+    blocks = split_blocks(compared)
     repeated = [
         not block.level and len(block.text) >= MIN_REPEAT_CHARS and said.has(block.text)
         for block in blocks
@@ -118,7 +127,17 @@ def drop_repeats(text: str, said: SaidText) -> str:
     if not any(repeated):
         return text
     left = list(_drop_empty_headings(blocks, repeated))
-    return join_blocks(left) if any(not block.level for block in left) else ""
+    if not rest and all(block.level for block in left):
+        return ""
+    return "\n".join(filter(None, (join_blocks(left), rest)))
+
+
+def _split_off_rest(text: str) -> tuple[str, str]:
+    """What of a text is compared by its blocks, and what is not."""
+    if len(text) <= MAX_COMPARED_CHARS:
+        return text, ""
+    cut = text.rfind("\n", 0, MAX_COMPARED_CHARS) + 1
+    return text[:cut], text[cut:]
 
 
 def _drop_empty_headings(

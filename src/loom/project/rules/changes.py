@@ -2,20 +2,30 @@
 then.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec import json as msgspec_json
+from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
-from loom.project.rules.blocks import MarkdownBlock, join_blocks, normalize_lines, split_blocks
+from loom.project.rules.blocks import (
+    MAX_COMPARED_CHARS,
+    MarkdownBlock,
+    SaidText,
+    drop_repeats,
+    join_blocks,
+    normalize_lines,
+    split_blocks,
+)
 from loom.project.rules.pieces import Count, RulesPiece, write_piece
 from loom.project.rules.project_rules import ProjectRules, RulesSource, make_pieces
 from loom.project.rules.reading import on_one_line
 
-MAX_BLOCKS = 400  # of a file that are remembered; of a longer one only that it changed
+MAX_BLOCKS = 400  # of a file that are remembered; of a larger one only that it changed
+TOO_MANY = "*"  # stands for the blocks of a large file
 UPDATE = (
     "Rules of the project changed since the text above was written. What is said here holds now:"
 )
@@ -51,27 +61,56 @@ def read_names(names: Iterable[str]) -> list[KnownFile]:
     return found
 
 
+class ShownTexts(Struct, frozen=True):
+    """What a request says already: the rules that its epoch began with, and all else."""
+
+    rules: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
 def write_changes(
-    names: Sequence[str], rules: ProjectRules, said: Sequence[str], tokens: int, count: Count
+    names: Sequence[str], rules: ProjectRules, shown: ShownTexts, tokens: int, count: Count
 ) -> str:
     """What is to be said of files that changed, in at most this many tokens; "" if none did."""
     known = {file.path: file for file in read_names(names)}
     current = {source.file.path: source for source in _readable(rules)}
-    lines = [
-        f"{on_one_line(path)} is gone: its rules no longer hold."
-        for path in known
-        if path not in current
+    digests = {source.file.digest for source in current.values()}
+    gone = [
+        path for path, file in known.items() if path not in current and file.digest not in digests
     ]
-    parts: list[RulesPiece] = []
-    for path, source in current.items():
-        before = known.get(path)
-        if before is None:
-            parts += make_pieces(rules, said, [source])[0]
-        elif before.digest != source.file.digest:
-            parts.append(_describe_change(source, before, said))
+    lines = [
+        f"{on_one_line(path)} is no longer among the rules: what only it said does not hold."
+        for path in gone
+    ]
+    # What a file that is gone said is not said by it any more: another one may say it now.
+    said = shown.others if gone else (*shown.others, *shown.rules)
+    parts = _describe_files(known, rules, shown.rules, SaidText(said))
     if not lines and not parts:
         return ""
     return _join("\n".join((UPDATE, *lines)), parts, tokens, count)
+
+
+def _describe_files(
+    known: Mapping[str, KnownFile], rules: ProjectRules, shown: Sequence[str], said: SaidText
+) -> list[RulesPiece]:
+    """A piece for each file that is new or changed, without what one before it says."""
+    parts: list[RulesPiece] = []
+    known_digests = {file.digest for file in known.values()}
+    for source in _readable(rules):
+        before = known.get(source.file.path)
+        if source.file.digest in known_digests:  # the file is as it was, or was renamed
+            continue
+        known_digests.add(source.file.digest)
+        made = make_pieces(rules, (), [source])[0]
+        if before is not None:
+            change = _describe_change(source, before, shown)
+            made = [change] if change else []
+        for piece in made:
+            body = drop_repeats(piece.body, said)
+            said.add(piece.body)
+            if body or not piece.body:
+                parts.append(replace(piece, body=body))
+    return parts
 
 
 def _join(text: str, parts: Sequence[RulesPiece], tokens: int, count: Count) -> str:
@@ -89,17 +128,21 @@ def _join(text: str, parts: Sequence[RulesPiece], tokens: int, count: Count) -> 
     return text if count(text) <= tokens else ""
 
 
-def _describe_change(source: RulesSource, before: KnownFile, said: Sequence[str]) -> RulesPiece:
-    """What is new in a file, as a piece, and what is no longer in it."""
+def _describe_change(
+    source: RulesSource, before: KnownFile, shown: Sequence[str]
+) -> RulesPiece | None:
+    """What is new in a file, as a piece, and what is no longer in it; None if it says the same."""
     path = on_one_line(source.file.path)
-    blocks = split_blocks(source.file.text)
     heading = f"{path} changed."
-    if len(blocks) > MAX_BLOCKS or len(before.blocks) >= MAX_BLOCKS:
+    now = _digest_blocks(source.file.text)
+    if TOO_MANY in (*now, *before.blocks):
         return RulesPiece(path, heading, "Read the file for what it says now.", "")
-    now = [_digest(block) for block in blocks]
+    blocks = split_blocks(source.file.text)
     new = [block for block, digest in zip(blocks, now, strict=True) if digest not in before.blocks]
     gone = set(before.blocks) - set(now)
-    lost = [_begin_of(block) for block in _blocks_said(said) if _digest(block) in gone]
+    if not new and not gone:
+        return None
+    lost = [_begin_of(block) for block in _blocks_said(shown) if _digest(block) in gone]
     lead = ""
     if lost:
         lead = "No longer in it: " + "; ".join(f'"{each}"' for each in dict.fromkeys(lost[:6]))
@@ -135,5 +178,11 @@ def _readable(rules: ProjectRules) -> list[RulesSource]:
 
 
 def _name_file(source: RulesSource) -> tuple[Any, ...]:
-    blocks = split_blocks(source.file.text)[:MAX_BLOCKS]
-    return source.file.path, source.file.digest, [_digest(block) for block in blocks]
+    return source.file.path, source.file.digest, _digest_blocks(source.file.text)
+
+
+def _digest_blocks(text: str) -> list[str]:
+    blocks = split_blocks(text) if len(text) <= MAX_COMPARED_CHARS else []
+    if len(text) > MAX_COMPARED_CHARS or len(blocks) > MAX_BLOCKS:
+        return [TOO_MANY]
+    return [_digest(block) for block in blocks]
