@@ -87,6 +87,7 @@ def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
         "stash",
         "remember",
         "forget",
+        "load_skill",
     ]
     assert set(RECALLED) < {tool.name for tool in tools()}
     for tool in tools():

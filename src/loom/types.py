@@ -48,6 +48,7 @@ from loom.engine.memory import ProjectMemory, RememberOptions, SessionMemory
 from loom.engine.options import PrepareOptions, TreePrepareOptions
 from loom.engine.remembered import RememberedOptions, SetOptions
 from loom.engine.sessions import ResumePoint
+from loom.engine.skills import SessionSkills
 from loom.engine.tasks import TaskEntry
 from loom.engine.trees import SayOptions, Step
 from loom.engine.window import BuildOptions, BuiltMessages
@@ -55,6 +56,7 @@ from loom.project.draw.render import Map, ShownFile
 from loom.project.rules.operations import OperationVerdict
 from loom.project.rules.project_rules import RulesSource
 from loom.project.rules.reading import RulesFile
+from loom.project.skills.folders import Skill, Skills
 from loom.providers.http import ConnectOptions, HttpModel
 from loom.providers.knowledge import KnowledgeBase, KnowledgeItem
 from loom.providers.models import (
@@ -168,8 +170,11 @@ __all__ = [
     "SessionDecisions",
     "SessionMemory",
     "SessionRow",
+    "SessionSkills",
     "SetOptions",
     "ShownFile",
+    "Skill",
+    "Skills",
     "Span",
     "Spot",
     "Step",

@@ -333,6 +333,8 @@ class Rig:
             "knowledge": told(None, False),
             "knowledge_seconds": told(None, 0.05),
             "project": told(None),
+            "skills": told((), []),
+            "skill_folders": told((), []),
             "progress": told(None),
             "name": told(self.nodes[0].id, "~aaaaaaaaaaaa"),
             **(self.memory_values() if cls is SessionMemory else {}),
@@ -466,7 +468,8 @@ READS = {
             "response",
             "resume",
         ),
-        *("decisions", "memory", "metadata", "search", "summary", "versions", "working"),
+        *("decisions", "memory", "metadata", "search", "skills", "summary", "versions"),
+        "working",
     },
     LoomTree: {
         *(

@@ -57,6 +57,7 @@ _HOMES = {
     "search": _Home("request.search", "search"),
     "session": _Home("session.commands", "session"),
     "show": _Home("transcript.show", "show", reads_file=True),
+    "skills": _Home("project.skills", "skills"),
     "task": _Home("store.tasks", "task"),
     "tree": _Home("tree.commands", "tree"),
     "weave": _Home("request.weave", "weave", reads_file=True),

@@ -29,6 +29,7 @@ TAIL = (
     "memory_update",
     "decision_update",
     "rules_update",
+    "skill_update",
 )
 # partitions whose sections may be left out, the first to go first
 GIVING_WAY = ("history", "skill", "memory")

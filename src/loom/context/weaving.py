@@ -3,6 +3,7 @@ with the reasons.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Unpack
 
 from msgspec.structs import replace
@@ -165,11 +166,17 @@ def _make(material: Material, renewal: Renewal | None, given_up: Sequence[int]) 
 
 
 def _build_whole(material: Material, renewal: Renewal | None) -> Context:
-    """All of it, or an error that names the sections that are too large too."""
+    """All of it, or an error that names the sections that are too large too. Only skills give
+    way.
+    """
+    options = material.options
+    given_up = [n for n, section in enumerate(options.sections) if section.zone == "skills"]
+    for without in [given_up[n:] for n in range(len(given_up), 0, -1)]:
+        with suppress(CannotFit):
+            return _make(material, renewal, without)
     try:
-        return _make(material, renewal, ())
+        return _make(material, renewal, given_up)
     except CannotFit as error:
-        options = material.options
         counter = gate_counter(material.model, options.ratio)
         large = describe_large(budget_for(options, material.given), options.sections, counter)
         if not large:

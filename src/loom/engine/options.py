@@ -18,6 +18,7 @@ from loom.context import (
 from loom.conversation.checked import check_flag
 from loom.conversation.tree import Reference
 from loom.engine.remembered import RememberedOptions, named_values
+from loom.engine.skills import SkillsAsked, check_skills
 from loom.errors import ChoiceError, describe, shorten
 from loom.providers.knowledge import Findings, KnowledgeBase
 from loom.providers.overflow import Overflow, error_text, read_overflow
@@ -50,6 +51,10 @@ class PrepareOptions(RequestOptions, total=False):
     overflow: object
     # Folder of code: the system text contains a map of it, of the size of the zone `repo_map`.
     project: str | PathLike[str] | None
+    # Names of skills whose text must be in the request.
+    skills: Sequence[str]
+    # More folders of skills, besides those of the project and of the user.
+    skill_folders: Sequence[str | PathLike[str]]
     # Knowledge bases to ask: anything with `query`, or a list of them; True asks the documents of
     # the project, False asks none (default: those of `Loom.open`).
     knowledge: KnowledgeBase | Sequence[KnowledgeBase] | bool | None
@@ -78,6 +83,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     overflow: Overflow | None = None
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
+    skills: SkillsAsked = SkillsAsked()
     named: bool = True
     values: RememberedOptions = RememberedOptions()
     notes: tuple[str, ...] = ()
@@ -98,6 +104,7 @@ def check_prepare_options(asked: PrepareOptions, caches: Caches) -> tuple[Option
         preview=preview or at is not None,
         at=at,
         overflow=_check_overflow(asked.get("overflow")),
+        skills=check_skills(asked.get("skills", ()), asked.get("skill_folders", ())),
         named=policy is not None,
         values=named_values(options, asked.get("zones"), asked.get("project")),
     )

@@ -12,6 +12,7 @@ from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.conversation.names import check_name
 from loom.engine.remembered import RememberedOptions
+from loom.engine.skills import SkillsState
 from loom.errors import ChoiceError, StoreError
 from loom.stores import (
     Digits,
@@ -28,6 +29,7 @@ STATE_KINDS: dict[str, Any] = {
     "policy": str | Policy,
     "offered": tuple[Evidence, ...],
     "remembered": RememberedOptions,
+    "skills": SkillsState,
 }
 
 
@@ -66,6 +68,14 @@ class SessionState:
         if data:
             return read_stored(data, tuple[Evidence, ...], "the evidence of the session")
         return ()
+
+    @property
+    def skills(self) -> SkillsState:
+        """Where the skills of the session are, and which of them the model loaded."""
+        data = self._all("skills").get("")
+        if data:
+            return read_stored(data, SkillsState, "the skills of the session")
+        return SkillsState()
 
     @property
     def handoff(self) -> Handoff | None:
@@ -205,6 +215,10 @@ def working_values(working: Working) -> StateValues:
 
 def remembered_values(remembered: RememberedOptions) -> StateValues:
     return "remembered", {"": to_json(remembered) if remembered != RememberedOptions() else None}
+
+
+def skills_values(skills: SkillsState) -> StateValues:
+    return "skills", {"": to_json(skills)}
 
 
 def offered_values(offered: tuple[Evidence, ...]) -> StateValues:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from os import PathLike
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -103,8 +103,16 @@ from loom.engine.session_state import (
     offered_values,
     remembered_values,
     request_values,
+    skills_values,
     text_values,
     working_values,
+)
+from loom.engine.skills import (
+    SessionSkills,
+    SkillsState,
+    ask_skills,
+    note_result,
+    refuse_unknown_skills,
 )
 from loom.engine.sources import (
     SESSION_SOURCES,
@@ -126,7 +134,7 @@ from loom.engine.summing import (
     plan,
     with_digests,
 )
-from loom.engine.tools import RECALLED, carry_out, is_own_call
+from loom.engine.tools import RECALLED, carry_out, is_own_call, loaded_skill
 from loom.engine.urgent_events import EVENTS_SEEN, bring_urgent_events
 from loom.engine.views import find_reached, store_view
 from loom.engine.workspace import EventKind, Workspace
@@ -155,6 +163,9 @@ from loom.stores import (
     Usage,
     export_session,
 )
+
+if TYPE_CHECKING:
+    from loom.project.skills.choosing import SkillRequest
 
 _T = TypeVar("_T")
 MAX_PINNED_MESSAGES = 8  # by one handle
@@ -657,6 +668,7 @@ class Session:
             project, notes = self._find_folder()
             details = replace(details, notes=notes)
         budget_for(options, self.row.head)  # what is wrong is said before anything is written
+        refuse_unknown_skills(project, details.skills)
         for name in (
             *details.pins,
             *details.include,
@@ -801,6 +813,7 @@ class Session:
             handoff=handoff,
             project=details.project,
             knowledge=details.knowledge,
+            skills=self._ask_skills(details, path),
             remembers=not self._guest,
             notes=details.notes,
             find=self._workspace.recaller.find,
@@ -808,6 +821,25 @@ class Session:
         return _RequestParts(
             asked=asked, working=working, refused_at=refused_at, is_handoff_new=is_new
         )
+
+    def _ask_skills(self, details: RequestDetails, path: Path) -> "SkillRequest | None":
+        """What is asked of skills; None if neither a project nor skills are named."""
+        if details.project is None and not details.skills:
+            return None
+        project = details.project.root if details.project else ""
+        state = SkillsState() if self._guest else self._state.skills
+        shown = () if self._guest else self._recalled_nodes(path)
+        return ask_skills(
+            state, details.skills, project, path, shown, lambda node: self._is_on(path, node)
+        )
+
+    def _is_on(self, path: Path, name: str) -> bool:
+        """Whether a path has a node of this id."""
+        try:
+            node = self._node(name)
+        except ChoiceError:
+            return False
+        return path.holds(node.seq, node.depth)
 
     def _count_refused(self, options: Options, details: RequestDetails) -> int:
         """How many tokens the last request had, uncorrected. After a restart it is made once more
@@ -939,9 +971,19 @@ class Session:
             states += self._state.policy_values(options.policy)
         if not self._guest:
             states += self._state.remembered_values(details.values)
+        states += self._skill_places(details)
         if details.knowledge and details.knowledge.items and not self._guest:
             states.append(offered_values(make_evidence(details.knowledge.items)))
         return states
+
+    def _skill_places(self, details: RequestDetails) -> list[StateValues]:
+        """Where skills are, for the tool that loads them; nothing if that is known."""
+        if self._guest or (details.project is None and not details.skills):
+            return []
+        before = self._state.skills
+        project = details.project.root if details.project else ""
+        after = replace(before, project=project, folders=details.skills.folders)
+        return [] if after == before else [skills_values(after)]
 
     def _emit_prepared(self, report: Report, path: str, before: int, after: int) -> None:
         """Let listeners know of a request, and that something was left out of it which the last one
@@ -1239,6 +1281,15 @@ class Session:
         """The decisions of the project. What is logged here is logged in this session."""
         return SessionDecisions(self._workspace, lambda: self.row, self.run_off_loop)
 
+    @property
+    def skills(self) -> SessionSkills:
+        """The skills of the project that the last request named."""
+        return SessionSkills(
+            self._state.skills,
+            lambda: self.path,
+            lambda skills: self._keep_states(skills_values(skills)),
+        )
+
     @checks_arguments
     def pin(self, name: str, *, on: bool = True) -> int:
         """Keep a message in every request of this path, or stop that.
@@ -1343,9 +1394,12 @@ class Session:
         if answered := self._result_of(call):
             return answered
         [node] = self.append(carry_out(self, call))
-        if call.name in RECALLED:
+        skill = loaded_skill(call)
+        if call.name in RECALLED or skill:
             newest = self._store.views.epoch(self.row, self.path)
             self._keep_states(self._state.recalled_values(node.id, newest))
+        if skill:
+            self._keep_states(skills_values(note_result(self._state.skills, skill, node.id)))
         return node
 
     def start_call(self, call: Any) -> bool:

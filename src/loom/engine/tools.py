@@ -21,11 +21,13 @@ from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.searchable import ECHOES
 from loom.engine.memory import SessionMemory
 from loom.engine.search import DEFAULT_HITS
+from loom.engine.skills import SessionSkills
 from loom.errors import ChoiceError, shorten
 from loom.recall.hits import Hit
 
 RECALLED = ECHOES  # what these bring back is not cut again at once
 RECALL_TOKENS = 4000  # of what was recalled, in one result
+LOAD_SKILL = "load_skill"
 _LEAST = 100  # tokens of a part: of smaller ones there would be no end
 _LETTERS = 12  # for a token, at most; so many are counted to find where a part ends
 _HITS = 50
@@ -44,6 +46,8 @@ class Remembers(Protocol):
     def stash(self, label: str, text: str | None = None) -> str: ...
     @property
     def memory(self) -> SessionMemory: ...
+    @property
+    def skills(self) -> SessionSkills: ...
 
 
 class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
@@ -115,6 +119,16 @@ class _Remember(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class _LoadSkill(Struct, frozen=True, forbid_unknown_fields=True):
+    name: (
+        Annotated[str, Meta(description="The name of the skill. Without it, you get the list.")]
+        | None
+    ) = None
+    unload: (
+        Annotated[str, Meta(description="The name of a skill that you no longer need.")] | None
+    ) = None
+
+
 class _Forget(Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[
         str, Meta(description="The id of the note, or the handle of a message to rank lower.")
@@ -157,6 +171,10 @@ TOOLS: dict[str, tuple[type[Struct], str]] = {
     "forget": (
         _Forget,
         "Show a note no longer, because it is wrong or no longer needed. Nothing is deleted.",
+    ),
+    LOAD_SKILL: (
+        _LoadSkill,
+        "Get the instructions of a skill by its name, before you do such work.",
     ),
 }
 _Given = TypeVar("_Given", bound=Struct)
@@ -251,6 +269,8 @@ def _does(session: Remembers, call: ToolCall) -> str:
         case _Forget() as asked:
             session.memory.forget(asked.note.strip())
             return "Forgotten."
+        case _LoadSkill() as asked:
+            return _load_skill(session.skills, asked)
     raise AssertionError(call.name)
 
 
@@ -391,6 +411,25 @@ def _stash(session: Remembers, asked: _Stash) -> str:
     if not asked.text.strip():
         return f"Removed {shorten(asked.label)!r}."
     return f"Stashed {len(text):,} characters under {shorten(asked.label)!r}."
+
+
+def _load_skill(skills: SessionSkills, asked: _LoadSkill) -> str:
+    lines = []
+    if asked.name:
+        lines.append(skills.load(asked.name))
+    if asked.unload:
+        lines.append(f"Skill {skills.unload(asked.unload)} is put away.")
+    return "\n".join(lines) or skills.describe()
+
+
+def loaded_skill(call: ToolCall) -> str:
+    """The name of the skill that a call loads; "" if it loads none."""
+    if call.name != LOAD_SKILL:
+        return ""
+    try:
+        return read_arguments(call, _LoadSkill).name or ""
+    except ChoiceError:
+        return ""
 
 
 def _remember(session: Remembers, asked: _Remember) -> str:

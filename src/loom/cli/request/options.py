@@ -30,6 +30,7 @@ from loom.engine.sources import (
     add_notes,
     add_single_decisions,
     add_single_project,
+    choose_single_skills,
     find_folder,
     read_project,
 )
@@ -66,6 +67,8 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
     policy: str | None
     project: Path | None = None
     map_tokens: int | None = None
+    skills: tuple[str, ...] = ()
+    skill_folders: tuple[Path, ...] = ()
     knowledge: bool = False
 
     def weave_all(self) -> tuple[Iterator[tuple[Subject, Context]], bool]:
@@ -131,6 +134,8 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         if self.project:
             options = self._add_project(check_options(policy=policy, **asked), given, self.project)
             asked["sections"], notes = options.sections, options.notes
+        if self.project or self.skills or self.skill_folders:
+            notes += self._add_skills(given, policy, asked)
         if self.knowledge:
             asked["sections"] = [*asked.get("sections", ()), *self._find_knowledge(given)]
         try:
@@ -149,6 +154,16 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 options = add_single_decisions(options, given, loom.store, question)
         return add_single_project(options, given, project, self.map_tokens is not None)
 
+    def _add_skills(
+        self, given: Conversation, policy: str | Policy, asked: RequestOptions
+    ) -> tuple[str, ...]:
+        """Add the skills that the last request of a conversation asks for. Returns notes."""
+        options = check_options(policy=policy, **asked)
+        made = choose_single_skills(options, given, self.project, self.skills, self.skill_folders)
+        asked["sections"] = [*asked.get("sections", ()), *made.sections]
+        asked["zones"] = {**made.zones, **(asked.get("zones") or {})}
+        return made.notes
+
     def _find_knowledge(self, given: Conversation) -> list[Section]:
         """What the documents of the project say about the last request of a conversation."""
         with self.where.open() as loom:
@@ -163,6 +178,8 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 policy=policy,  # none: the one that the session remembers
                 pins=self.pins,
                 project=self.project,
+                skills=self.skills,
+                skill_folders=self.skill_folders,
                 knowledge=self.knowledge,
                 knowledge_seconds=KNOWLEDGE_SECONDS,
                 preview=True,  # who looks must not disturb the agent that works
@@ -184,6 +201,8 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 include=self.include,
                 sources=[parse_source(loom, tree, source) for source in self.sources],
                 project=self.project,
+                skills=self.skills,
+                skill_folders=self.skill_folders,
                 knowledge=self.knowledge,
                 knowledge_seconds=KNOWLEDGE_SECONDS,
                 preview=True,
@@ -318,6 +337,21 @@ def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:
                 type=int,
                 metavar="TOKENS",
                 help="Largest size of the map of --project (default: 2048).",
+            ),
+            click.option(
+                "--skill",
+                "skills",
+                metavar="NAME",
+                multiple=True,
+                help="Put in this skill, whatever the request says (repeatable; see `loom skills "
+                "list`).",
+            ),
+            click.option(
+                "--skill-folder",
+                "skill_folders",
+                multiple=True,
+                type=click.Path(exists=True, file_okay=False, path_type=Path),
+                help="One more folder of skills (repeatable).",
             ),
             click.option(
                 "--knowledge",

@@ -85,6 +85,7 @@ from loom.stores import Node, Overlay, Path, SessionRow, Store, Summary
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
+    from loom.project.skills.choosing import SkillRequest
 
 UNDONE = EpochReason("undone")
 DAMAGED_VIEW = "what the store has of the last request is damaged"
@@ -113,6 +114,7 @@ class RequestInput(Struct, frozen=True, kw_only=True):
     handoff: Handoff | None = None
     project: "RankedProject | None" = None
     knowledge: Findings | None = None
+    skills: "SkillRequest | None" = None
     remembers: bool = False
     notes: tuple[str, ...] = ()
     find: Callable[[RecallLookup], Recollections] | None = None
@@ -232,6 +234,7 @@ def _ask_sources(asked: RequestInput, path: Path, head: Conversation) -> Asking:
         project=asked.project,
         folder=asked.project.root if asked.project else "",
         knowledge=asked.knowledge,
+        skills=asked.skills,
         remembers=asked.remembers,
     )
     return replace(asking, options=gather(asking, WINDOW_SOURCES))

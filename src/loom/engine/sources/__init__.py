@@ -31,6 +31,7 @@ from loom.engine.sources import (
     project_map,
     recalled,
     rules,
+    skills,
     summaries,
     system_messages,
     working_state,
@@ -53,6 +54,7 @@ from loom.engine.sources.project_map import (
     read_project,
 )
 from loom.engine.sources.rules import RulesPreview, gather_single_rules, preview_rules
+from loom.engine.sources.skills import SingleSkills, choose_single_skills
 from loom.engine.sources.working_state import is_in_requests
 from loom.engine.views import EpochText
 
@@ -61,6 +63,7 @@ WINDOW_SOURCES: tuple[Gather, ...] = (handoff.gather, system_messages.gather)
 EPOCH_SOURCES: tuple[Gather, ...] = (
     summaries.gather,
     rules.gather,
+    skills.gather,
     memory.gather,
     project_map.gather,
     knowledge.gather,
@@ -70,6 +73,8 @@ BEGINNINGS: Mapping[str, Begin] = {
     rules.SOURCE: rules.begin,
     rules.MEMORY_SOURCE: rules.begin_memory,
     decisions.NAME: decisions.begin,
+    "skills": skills.begin,
+    "active_skills": skills.begin_active,
 }
 TAIL_SOURCES: tuple[Gather, ...] = (recalled.gather,)
 
@@ -132,12 +137,14 @@ __all__ = [
     "DecisionQuestion",
     "MapRoom",
     "RulesPreview",
+    "SingleSkills",
     "add_notes",
     "add_single_decisions",
     "add_single_project",
     "begin_texts",
     "check_project",
     "choose_lasting_notes",
+    "choose_single_skills",
     "count_decisions",
     "draw_epoch_map",
     "find_folder",

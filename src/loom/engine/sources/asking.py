@@ -16,6 +16,7 @@ from loom.stores import Aside, Overlay, Path, SessionRow, Store
 
 if TYPE_CHECKING:
     from loom.project.maps import RankedProject
+    from loom.project.skills.choosing import SkillRequest
 
 # that a zone has beyond the text it was made for, so that the text stands as it is
 SPARE_TOKENS = 64
@@ -29,6 +30,7 @@ class Asking(Struct, frozen=True, kw_only=True):
     may be shown; a guest has none. `begins` says that an epoch begins with this request.
     `knowledge` is None if no knowledge base was asked. `texts` are those that the epoch began with,
     by the names of their sources. `folder` is that of the project, as an absolute path.
+    `skills` is None if no skills were asked for.
 
     A source of the tail gets the `context` as it is without it, the path with what bears on it, and
     what `find`s old messages.
@@ -50,6 +52,7 @@ class Asking(Struct, frozen=True, kw_only=True):
     memory: EpochMemory | None = None
     texts: Mapping[str, EpochText] = {}
     folder: str = ""
+    skills: "SkillRequest | None" = None
     remembers: bool = False
     begins: bool = False
     context: Context | None = None

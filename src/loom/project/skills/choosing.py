@@ -1,0 +1,205 @@
+"""Which skills are in a request: those in use, those that it asks for, those that were of use last.
+
+At most `MAX_ACTIVE` are in it, within a number of tokens. One in use is never left out: the caller
+or the request names it, or the model loaded it in this turn. It may be cut. All others make room,
+those first that have not been of use for longest.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from loom.project.skills.folders import Skill, Skills
+from loom.project.skills.matching import match_skills
+
+MAX_ACTIVE = 3
+MAX_ACTIVE_TOKENS = 4000
+MIN_CUT_TOKENS = 200  # of a skill that is cut; with less it is left out
+MAX_LISTED_CHARS = 240  # of a description in the list
+SHORT_LISTED_CHARS = 80
+CUT = "..."
+Count = Callable[[str], int]
+
+
+class LoadedSkill(Struct, frozen=True):
+    """A skill that the model loaded: its name, whether it did so in this turn, and whether the
+    request shows the result of that.
+    """
+
+    name: str
+    is_of_turn: bool = False
+    is_shown: bool = False
+
+
+class SkillRequest(Struct, frozen=True, kw_only=True):
+    """What is asked of skills: those that there are, the names that the caller wants, what is
+    asked, what the model loaded, the newest first, and what it put away in this turn.
+    """
+
+    skills: Skills
+    wanted: tuple[str, ...] = ()
+    question: str = ""
+    loaded: tuple[LoadedSkill, ...] = ()
+    unloaded: frozenset[str] = frozenset()
+
+
+class ActiveSkill(Struct, frozen=True):
+    """A skill for a request, and why.
+
+    `is_in_use`: it is never left out. `is_explicit`: its text must be there, also if the model
+    could load it. `is_needed`: the current request asks for it.
+    """
+
+    skill: Skill
+    why: str
+    is_in_use: bool = False
+    is_explicit: bool = False
+    is_needed: bool = True
+
+
+class ActiveText(Struct, frozen=True):
+    """The text of active skills, their names, and a line for each that is in, cut or left out."""
+
+    text: str
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def rank_skills(request: SkillRequest) -> list[ActiveSkill]:
+    """The skills that a request could have, the first to be in it first."""
+    found: dict[str, ActiveSkill] = {}
+
+    def add(ranked: Iterable[ActiveSkill]) -> None:
+        for each in ranked:
+            found.setdefault(each.skill.name, each)
+
+    wanted = map(request.skills.get, request.wanted)
+    add(ActiveSkill(skill, "the caller names it", True, True) for skill in wanted)
+    matches = match_skills(request.skills.found, request.question)
+    add(ActiveSkill(match.skill, match.why, True) for match in matches if match.is_named)
+    by_name = {skill.name: skill for skill in request.skills.found}
+    loaded = [each for each in request.loaded if each.name in by_name]
+    add(
+        ActiveSkill(by_name[each.name], "loaded in this turn", True, not each.is_shown)
+        for each in loaded
+        if each.is_of_turn
+    )
+    fresh = (match for match in matches if match.skill.name not in request.unloaded)
+    add(ActiveSkill(match.skill, match.why) for match in fresh)
+    add(ActiveSkill(by_name[each.name], "loaded before", is_needed=False) for each in loaded)
+    return list(found.values())
+
+
+def write_active(
+    ranked: Sequence[ActiveSkill], tokens: int, count: Count, hidden: Iterable[str] = ()
+) -> ActiveText:
+    """The texts of the skills that may be in a request, within these tokens. Those of `hidden` are
+    shown elsewhere in it, so they take no tokens.
+    """
+    shown_elsewhere = frozenset(hidden)
+    chosen, notes = _limit_many(ranked)
+    for each in chosen:
+        if each.skill.name in shown_elsewhere:
+            notes.append(f"skill {each.skill.name}: in the history ({each.why})")
+    rest = [each for each in chosen if each.skill.name not in shown_elsewhere]
+    texts: dict[str, str] = {}
+    left = tokens
+    for n, each in enumerate(rest):
+        share = left
+        if each.is_in_use:
+            in_use = sum(other.is_in_use for other in rest[n:])
+            share = max(left // in_use, left - _count_others(rest[n + 1 :], count))
+        text = write_skill(each.skill, share, count)
+        name = each.skill.name
+        if not text:
+            notes.append(f"skill {name}: left out, no room in the zone ({each.why})")
+            continue
+        texts[name] = text
+        used = count(text) + 1
+        left -= used
+        whole = count(write_skill(each.skill, None, count))
+        size = (
+            f"{used - 1:,} tokens" if used > whole else f"cut to {used - 1:,} of {whole:,} tokens"
+        )
+        notes.append(f"skill {name}: in the request, {size} ({each.why})")
+    return ActiveText("\n".join(texts.values()), tuple(texts), tuple(notes))
+
+
+def _limit_many(ranked: Sequence[ActiveSkill]) -> tuple[list[ActiveSkill], list[str]]:
+    """The first of these, and all in use; a line for each other one."""
+    many = max(MAX_ACTIVE, sum(each.is_in_use for each in ranked))
+    notes = [
+        f"skill {each.skill.name}: left out, {MAX_ACTIVE} others come first ({each.why})"
+        for each in ranked[many:]
+    ]
+    return list(ranked[:many]), notes
+
+
+def _count_others(others: Sequence[ActiveSkill], count: Count) -> int:
+    """The tokens that others in use need."""
+    texts = (write_skill(each.skill, None, count) for each in others if each.is_in_use)
+    return sum(count(text) + 1 for text in texts)
+
+
+def write_skill(skill: Skill, tokens: int | None, count: Count) -> str:
+    """A skill as a model reads it, at most so many tokens; an empty text if too little of it would
+    be left. What is cut ends with `...`.
+    """
+    files = f"; other files in its folder: {', '.join(skill.files)}" if skill.files else ""
+    tools = f"; tools it uses: {', '.join(skill.allowed_tools)}" if skill.allowed_tools else ""
+    head = f'Skill {skill.name} ({skill.file}{files}{tools}):\n<skill name="{skill.name}">\n'
+    end = "\n</skill>"
+    body = skill.body.replace("</skill", "< /skill")
+    whole = head + body + end
+    if tokens is None or count(whole) <= tokens:
+        return whole
+    if tokens < MIN_CUT_TOKENS:
+        return ""
+    low, high = 0, len(body)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(f"{head}{body[:middle]}{CUT}{end}") <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    if not low:
+        return ""
+    return f"{head}{body[:low].rstrip()}{CUT}{end}"
+
+
+def write_catalog(skills: Sequence[Skill], tokens: int, count: Count, introduction: str) -> str:
+    """A line for each skill, shorter if they do not fit, then only as many as fit; an empty text
+    if there are none or there is no room.
+    """
+    listed = [skill for skill in skills if not skill.is_manual]
+    if not listed:
+        return ""
+    for chars in (MAX_LISTED_CHARS, SHORT_LISTED_CHARS, 0):
+        text = "\n".join((introduction, *(list_line(skill, chars) for skill in listed)))
+        if count(text) <= tokens:
+            return text
+    low, high = 0, len(listed)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(_write_names(listed, middle, introduction)) <= tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return _write_names(listed, low, introduction) if low else ""
+
+
+def _write_names(listed: Sequence[Skill], many: int, introduction: str) -> str:
+    lines = (list_line(skill, 0) for skill in listed[:many])
+    return "\n".join((introduction, *lines, f"- {CUT} and {len(listed) - many:,} more"))
+
+
+def list_line(skill: Skill, chars: int = MAX_LISTED_CHARS) -> str:
+    """A skill as one line of the list: its name, and what it is for."""
+    about = skill.description
+    if skill.when_to_use:
+        about = f"{about} {skill.when_to_use}"
+    if not chars:
+        return f"- {skill.name}"
+    if len(about) > chars:
+        about = about[:chars].rstrip() + CUT
+    return f"- {skill.name}: {about}"
