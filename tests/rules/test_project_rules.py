@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from loom import ChoiceError, ProjectRules
 from loom.budget.tokenizers import tokenizer
+from loom.project.rules import project_rules, reading
 from loom.project.rules.blocks import SaidText, drop_repeats, split_blocks
 from loom.project.rules.pieces import write_pieces
 from loom.project.rules.project_rules import load_rules, make_pieces
@@ -388,3 +389,23 @@ def test_all_lines_of_a_text_are_in_its_blocks(text: str) -> None:
     assert lines == [line for line in text.split("\n") if line.strip()]
     assert drop_repeats(text, SaidText()) == text
     assert not text.strip() or drop_repeats(text, SaidText([f"x\n{text}\ny"])) == ""
+
+
+def test_settings_are_read_again_only_when_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_SETTLED_SECONDS", -1e9)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "sub").mkdir()
+    put(tmp_path, ".loom.toml", '[rules]\nstyle = "one"\n')
+    read: dict[str, object] = {}
+    assert load_rules(tmp_path / "sub", (), read).settings == (("Style", "one"),)
+    with monkeypatch.context() as patch:
+        patch.setattr(project_rules, "read_project_file", lambda *_: pytest.fail("read again"))
+        assert load_rules(tmp_path / "sub", (), read).settings == (("Style", "one"),)
+    put(tmp_path, ".loom.toml", '[rules]\nstyle = "two, longer"\n')
+    assert load_rules(tmp_path / "sub", (), read).settings == (("Style", "two, longer"),)
+    put(tmp_path, "sub/.loom.toml", '[rules]\nstyle = "nearer"\n')
+    assert load_rules(tmp_path / "sub", (), read).settings == (("Style", "nearer"),)
+    (tmp_path / "sub/.loom.toml").unlink()
+    assert load_rules(tmp_path / "sub", (), read).settings == (("Style", "two, longer"),)

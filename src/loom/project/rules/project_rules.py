@@ -22,8 +22,10 @@ from loom.project.rules.reading import (
     MAX_FILE_BYTES,
     ReadFiles,
     RulesFile,
+    Signature,
     on_one_line,
     read_rules_file,
+    sign_settled_file,
 )
 
 DEFAULT_TOKENS = 2048  # of all rules as one text
@@ -115,12 +117,12 @@ def load_rules(
     finder = _Finder(folder, read)
     if not os.path.isdir(finder.root):
         raise ChoiceError(f"{folder} is not a folder; give the root folder of a project")
-    configured = read_project_file(finder.root)
-    settings, notes = _read_settings(configured)
-    if settings:
-        text = "\n".join(f"- {name}: {value}" for name, value in settings)
+    configured = _find_settings(finder.root, read)
+    notes = list(configured.notes)
+    if configured.lines:
+        text = "\n".join(f"- {name}: {value}" for name, value in configured.lines)
         digest = blake2b(text.encode(), digest_size=8).hexdigest()
-        file = RulesFile(_name_settings(configured, finder.root), text, len(text), digest=digest)
+        file = RulesFile(configured.path, text, len(text), digest=digest)
         finder.add(RulesSource(file, PROJECT_FILE))
     own = LoomFile()
     found = finder.find(LOOM_FILES, LOOM_FILES[0])
@@ -134,7 +136,7 @@ def load_rules(
             finder.find((f"{place}/{name}",), name, place)
     return ProjectRules(
         folder=finder.root,
-        settings=tuple(settings),
+        settings=configured.lines,
         instructions=own.instructions,
         rules=own.rules,
         allowed=own.allowed,
@@ -250,6 +252,42 @@ def _place_in_project(root: str, given: str, name: str) -> str:
 # `[rules]` of `.loom.toml`
 
 
+class RulesTable(Struct, frozen=True):
+    """`[rules]` of a settings file: the path of that from the project on, the lines that the table
+    becomes, and what is wrong in it.
+    """
+
+    path: str
+    lines: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    signature: Signature | None = None
+
+
+def _find_settings(root: str, read: ReadFiles | None) -> RulesTable:
+    """The rules in the settings of a project. A file that is unchanged is not read again."""
+    key = os.path.join(root, f"{PROJECT_FILE}#rules")
+    known = read.get(key) if read is not None else None
+    if isinstance(known, RulesTable) and _is_unchanged(root, known):
+        return known
+    found = read_project_file(root)
+    place = os.path.join(found.root, PROJECT_FILE)
+    signature = sign_settled_file(place)
+    lines, notes = _read_settings(found)
+    path = os.path.relpath(place, root).replace(os.sep, "/")
+    made = RulesTable(path, tuple(lines), tuple(notes), signature)
+    if read is not None and signature and found.file:
+        read[key] = made
+    return made
+
+
+def _is_unchanged(root: str, known: RulesTable) -> bool:
+    """Whether the file is as it was, and no other is nearer."""
+    nearer = (f"{'../' * n}{PROJECT_FILE}" for n in range(known.path.count("../")))
+    if any(os.path.lexists(os.path.join(root, path)) for path in nearer):
+        return False
+    return sign_settled_file(os.path.join(root, known.path)) == known.signature
+
+
 def _read_settings(found: ProjectFile) -> tuple[list[tuple[str, str]], list[str]]:
     """The lines that `[rules]` becomes, and what is wrong in it."""
     notes = [str(found.problem)] if found.problem else []
@@ -276,10 +314,6 @@ def _list_settings(value: Any, names: tuple[str, ...]) -> Iterator[tuple[str, st
             words = on_one_line(" ".join(names).replace("_", " ").replace("-", " "))
             if text and words:
                 yield words[0].upper() + words[1:], text
-
-
-def _name_settings(found: ProjectFile, root: str) -> str:
-    return os.path.relpath(found.root / PROJECT_FILE, root).replace(os.sep, "/")
 
 
 # Pieces

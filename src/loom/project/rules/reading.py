@@ -6,6 +6,7 @@ import stat
 import time
 from collections.abc import MutableMapping
 from hashlib import blake2b
+from typing import Any
 from unicodedata import category
 
 from msgspec import Struct
@@ -49,7 +50,7 @@ class RulesFile(Struct, frozen=True):
 
 
 # what was read, by the path on disk; its owner decides how long it is kept
-ReadFiles = MutableMapping[str, RulesFile]
+ReadFiles = MutableMapping[str, Any]
 
 
 def read_rules_file(root: str, path: str, read: ReadFiles | None = None) -> RulesFile | None:
@@ -66,13 +67,27 @@ def read_rules_file(root: str, path: str, read: ReadFiles | None = None) -> Rule
         return RulesFile(path, problem=f"it cannot be read: {error.strerror or error}")
     signature = _sign(found)
     known = read.get(place) if read is not None else None
-    if known is not None and known.signature == signature and known.path == path:
+    if isinstance(known, RulesFile) and known.signature == signature and known.path == path:
         return known
     made = _read(root, place, path, signature)
-    is_settled = time.time() - max(found.st_mtime, found.st_ctime) > _SETTLED_SECONDS
-    if read is not None and is_settled and not made.problem:
+    if read is not None and _is_settled(found) and not made.problem:
         read[place] = made
     return made
+
+
+def sign_settled_file(place: str) -> Signature | None:
+    """What tells whether a file changed; None if there is no file, or if it may just be
+    changing.
+    """
+    try:
+        found = os.stat(place)
+    except (OSError, ValueError):
+        return None
+    return _sign(found) if _is_settled(found) else None
+
+
+def _is_settled(found: os.stat_result) -> bool:
+    return time.time() - max(found.st_mtime, found.st_ctime) > _SETTLED_SECONDS
 
 
 def is_within(root: str, place: str) -> bool:
