@@ -103,6 +103,12 @@ class _Heading(Struct):
     has_uncounted: bool = False
 
     @property
+    def newest_first(self) -> Iterable[_Entry]:
+        if self.name == "session":  # which is printed the oldest first
+            return reversed(self.entries)
+        return self.entries
+
+    @property
     def left_out(self) -> int:
         return self.total - sum(entry.is_in for entry in self.entries)
 
@@ -259,7 +265,7 @@ def _choose(
     """
     order: list[_Entry] = []
     left = form.tokens - form.count(_render(headings, form))
-    waiting = {heading.name: _rank(heading.entries, scores) for heading in headings}
+    waiting = {heading.name: _rank(heading.newest_first, scores) for heading in headings}
     everything = left
     for share in (True, False):
         for heading in headings:
@@ -280,13 +286,14 @@ def _choose(
 
 
 def _rank(entries: Iterable[_Entry], scores: Mapping[str, float]) -> list[_Entry]:
-    """Entries, what matters to the request first, of equals the newest."""
+    """Entries, what matters to the request first, of equals the newest; of those that were logged
+    at once, as they are given.
+    """
     return sorted(
         entries,
         key=lambda entry: (
             round(scores.get(entry.decision.id, 0.0), 6),
             entry.decision.created,
-            entry.decision.id,
         ),
         reverse=True,
     )

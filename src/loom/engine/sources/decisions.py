@@ -38,8 +38,9 @@ from loom.stores import DecisionScope, Store
 
 NAME, ZONE, TAIL_ZONE = "decisions", "decision_context", "decision_update"
 ORIGIN = "decisions"
-# newest goals, and entries of a session, that are looked at: for so many tokens one
-TOKENS_PER_LISTED, MIN_LISTED, MAX_LISTED = 16, 20, 200
+# Of the newest goals and entries of a session, one is looked at for so many tokens of the section.
+TOKENS_PER_GOAL, TOKENS_PER_ENTRY, MAX_LISTED = 8, 16, 200
+MIN_LISTED = 20
 MAX_RECENT_READ = 20  # newest decisions among which those are that are shown
 MAX_PRIOR = 10  # newest attempts that are looked at
 MAX_LESSONS = 5
@@ -154,11 +155,10 @@ def find_decisions(
     request.
     """
     scope, found = question.scope, store.decisions
-    limit = min(max(MIN_LISTED, tokens // TOKENS_PER_LISTED), MAX_LISTED)
     scores, matching = _score(store, question)
     counts = found.count(scope, question.session)
     goals = _merge(
-        found.active_goals(scope, limit),
+        found.active_goals(scope, _limit_listed(tokens, TOKENS_PER_GOAL)),
         [each for each in matching if each.kind == "goal" and each.status == "active"],
     )
     recent = [each for each in found.recent(scope, MAX_RECENT_READ) if is_shown(each)][:MAX_RECENT]
@@ -170,7 +170,8 @@ def find_decisions(
     lessons = _choose_lessons([each for each in prior if is_shown(each)], scores)
     session: list[Decision] = []
     if question.session:
-        session = found.of_session(scope, question.session, limit)
+        most = _limit_listed(tokens, TOKENS_PER_ENTRY)
+        session = found.of_session(scope, question.session, most)
     return DecisionLists(
         goals=goals,
         recent=recent,
@@ -183,6 +184,10 @@ def find_decisions(
         scores=scores,
         replacements=_find_replacements(store, scope, lessons),
     )
+
+
+def _limit_listed(tokens: int, tokens_each: int) -> int:
+    return min(max(MIN_LISTED, tokens // tokens_each), MAX_LISTED)
 
 
 def write_time(moment: int) -> str:
@@ -314,7 +319,8 @@ def _merge(*lists: Iterable[Decision]) -> list[Decision]:
 
 
 def _newest_first(decisions: Iterable[Decision]) -> list[Decision]:
-    return sorted(decisions, key=lambda each: (each.created, each.id), reverse=True)
+    """Decisions, the newest first; of those that were logged at once, as they are given."""
+    return sorted(decisions, key=lambda each: each.created, reverse=True)
 
 
 def _choose_lessons(prior: Sequence[Decision], scores: dict[str, float]) -> list[Decision]:
