@@ -25,10 +25,9 @@ from loom.errors import (
 )
 from loom.providers.http import PRESETS, HttpModel, split_model
 from loom.providers.http.bodies import Target, make_body, make_headers
-from loom.providers.http.client import find_error
 from loom.providers.http.retrying import Patience
 from loom.providers.models import AnswerEnd, StreamEvent, TextChunk, collect
-from loom.providers.refusals import is_passing, make_refusal, read_retry_after
+from loom.providers.refusals import find_error, is_passing, make_refusal, read_retry_after
 from loom.providers.scripted import (
     BreakOff,
     Drip,
@@ -563,3 +562,16 @@ def test_the_weak_model_writes_the_summaries() -> None:
 def test_a_store_takes_the_name_of_a_model() -> None:
     with loom.Loom.open(":memory:", model="ollama:small") as kept:
         assert repr(kept.model) == "<HttpModel ollama:small>"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_reader_that_fails_leaves_nothing_open(
+    wire: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(llm: HttpModel) -> None:
+        async for _ in llm.stream(ASKED):
+            raise LookupError("the reader's own")
+
+    with ScriptedServer(SPEAK) as server, pytest.raises(LookupError):
+        run(work(model(server, wire)))
+    assert caplog.records == []

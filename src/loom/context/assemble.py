@@ -43,9 +43,11 @@ from loom.context.sections import (
     widen_whole,
 )
 from loom.conversation.canonical import to_json
+from loom.conversation.compactions import find_compaction, leave_out_compactions
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.turns import Span, in_flight
+from loom.dialects import compaction_wires
 from loom.dialects.blocks import note_unknown_blocks
 from loom.dialects.repair import Change, RepairedConversation, mend_settings, repair
 from loom.errors import CannotFit
@@ -169,7 +171,18 @@ def make_request(
         material.options.document,
         bool(material.options.answer or material.given.max_output),
         sections=_find_sections(parts),
+        compact_at=_find_compact_at(parts),
     )
+
+
+def _find_compact_at(parts: _Parts) -> int | None:
+    """From how many tokens on the provider is asked to compact; 0 if it must not, None if the
+    policy leaves it to the caller.
+    """
+    policy = parts.material.options.policy
+    if policy.compaction == "ask":
+        return int(parts.head.budget.window * policy.compact_at)
+    return 0 if policy.compaction == "forbid" else None
 
 
 def continue_with_less(material: Material, context: Context) -> Continuation | None:
@@ -208,7 +221,8 @@ def continue_with_less(material: Material, context: Context) -> Continuation | N
 
 def _repair(material: Material) -> _History:
     """Mend what a wire would refuse; pins and places move with it."""
-    given, options, places = material.given, material.options, material.places
+    given, _ = leave_out_compactions(material.given, compaction_wires(material.model or ""))
+    options, places = material.options, material.places
     # A text without roles has nothing to mend, and white space belongs to it.
     repaired = RepairedConversation(given, (), {}, range(len(given.messages)))
     if not options.document:
@@ -434,6 +448,10 @@ def _make_fitting(
         sum(map(own.count_message, shown)) for shown in (head.messages, head.full)
     )
     formula = find_formula(options, budget, head.messages, history.conversation.tools)
+    compacted = None
+    if not options.document:
+        compacted = find_compaction(messages, compaction_wires(material.model or ""))
+    can_cut = not find_strategy(policy.strategy).refuses_to_cut
     aside = count_set_aside(options, head.measured, limits.reserve, formula)
     return Fitting(
         history=messages,
@@ -451,6 +469,8 @@ def _make_fitting(
         reserved_output=budget.reserved_output,
         reserve=limits.reserve,
         margin=limits.margin,
+        floor=compacted or 0 if can_cut else 0,
+        compacted=compacted,
         beside=head.tokens + max(0, cut),
         room=free - min(options.ahead, free // 4),
         zone=budget.history,
@@ -620,6 +640,7 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
     if parts.given_up:
         left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"
         notes.append(f"{left_out}: there is no room for them next to the goal and the request")
+    notes += _note_compactions(parts)
     notes += _warn_of_evicted(parts)
     if _is_answer_unknown(material):
         allowed = f"{request.max_output:,} tokens are allowed; reserve_output sets another limit"
@@ -629,6 +650,25 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
         notes.append(
             f"no public tokenizer for {model}: counted by {STAND_IN}, {parts.limits.margin:.0%} "
             "kept free"
+        )
+    return notes
+
+
+def _note_compactions(parts: _Parts) -> list[str]:
+    """What the provider compacted, and compactions that another provider cannot read."""
+    material, fitting = parts.material, parts.fitting
+    notes = []
+    if fitting.compacted:
+        count = fitting.position(fitting.compacted)
+        notes.append(
+            f"the provider compacted the {count} messages before message {count}; recall brings "
+            "back those that are left out"
+        )
+    _, foreign = leave_out_compactions(material.given, compaction_wires(material.model or ""))
+    for wire, count in foreign.items():
+        notes.append(
+            f"{count} compactions of the {wire} wire are left out, for {material.model} cannot "
+            "read them; the original messages are used"
         )
     return notes
 

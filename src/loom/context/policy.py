@@ -37,6 +37,7 @@ SystemMessages = Literal["turn", "keep"]
 GoalRule = Literal["first", "task", "request"]
 TaskResults = Literal["keep", "omit"]
 RequestRole = Literal["user", "system"]
+CompactionWish = Literal["leave", "ask", "forbid"]
 CounterFunction = Callable[[str], int]
 if TYPE_CHECKING:
     _AnyStrategy = StrategyName | StrategyFunction
@@ -53,6 +54,7 @@ _RIGHT_VALUES: dict[str, tuple[str, ...]] = {
     "system_messages": get_args(SystemMessages),
     "goal": get_args(GoalRule),
     "task_results": get_args(TaskResults),
+    "compaction": get_args(CompactionWish),
 }
 _FUNCTION_FIELDS = ("strategy", "counter")  # that may be functions
 
@@ -177,6 +179,11 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Requests that are made from tasks: `omit` shows the tool calls of finished tasks without their
     # results; `keep` shows both.
     task_results: TaskResults = "keep"
+    # Whether the provider itself may sum up a long history (Anthropic, OpenAI responses): `ask`
+    # adds that to requests, `forbid` removes it, `leave` sends what the caller says.
+    compaction: CompactionWish = "leave"
+    # With `ask`: from which share of the window on.
+    compact_at: float = 0.8
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -192,6 +199,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ("cold", self.cold, 0.3, 1),
             ("summarize_above", self.summarize_above, 0.1, 1),
             ("renew", self.renew, 0, 1),
+            ("compact_at", self.compact_at, 0.1, 1),
         )
         for name, value, low, high in shares:
             if not low <= value <= high:

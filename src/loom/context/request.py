@@ -33,6 +33,9 @@ class Context(Struct, frozen=True):
     has_commands: bool = False
     # From and to which index of the messages sections are that stand before the current request.
     sections: tuple[int, int] = (0, 0)
+    # From how many tokens on the provider is asked to compact: 0 if it must not, None if only the
+    # settings of the request say so.
+    compact_at: int | None = None
 
     def __post_init__(self) -> None:
         self.report.attach(self.continuation)
@@ -64,6 +67,7 @@ class Context(Struct, frozen=True):
         if not self.is_answer_limited:
             conversation = limit_unstreamed(conversation)
         wire: dict[str, Any] = dialect("anthropic").render(conversation).wire
+        _set_compaction(wire, "anthropic", self.compact_at)
         return wire
 
     def document(self) -> str:
@@ -97,6 +101,7 @@ class Context(Struct, frozen=True):
 
     def _render(self, name: str) -> dict[str, Any]:
         wire: dict[str, Any] = dialect(name).render(self.sent_conversation).wire
+        _set_compaction(wire, name, self.compact_at)
         return wire
 
     @property
@@ -122,6 +127,33 @@ def _as_user(conversation: Conversation, sections: tuple[int, int]) -> Conversat
     for n in range(start, stop):
         messages[n] = replace(messages[n], role="user")
     return replace(conversation, messages=tuple(messages))
+
+
+MIN_COMPACTION_TOKENS = 50_000  # Anthropic accepts no smaller trigger
+
+
+def _set_compaction(wire: dict[str, Any], name: str, compact_at: int | None) -> None:
+    """Ask a provider to compact, or see to it that it is not asked. Other edits stay."""
+    if compact_at is None or name not in ("anthropic", "responses"):
+        return
+    given = wire.pop("context_management", None)
+    edits = given
+    if name == "anthropic":
+        edits = given.get("edits") if isinstance(given, dict) else None
+    others = [edit for edit in edits or [] if not _is_compaction_edit(edit)]
+    if name == "anthropic":
+        trigger = {"type": "input_tokens", "value": max(compact_at, MIN_COMPACTION_TOKENS)}
+        asked = [{"type": "compact_20260112", "trigger": trigger}] if compact_at else []
+        if others or asked:
+            wire["context_management"] = {**(given or {}), "edits": [*others, *asked]}
+        return
+    wished = [{"type": "compaction", "compact_threshold": compact_at}] if compact_at else []
+    if others or wished:
+        wire["context_management"] = [*others, *wished]
+
+
+def _is_compaction_edit(edit: Any) -> bool:
+    return isinstance(edit, dict) and str(edit.get("type", "")).startswith("compact")
 
 
 _MARK = '{"cache_control":{"type":"ephemeral"}}'

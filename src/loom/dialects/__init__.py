@@ -1,5 +1,7 @@
 """Wire JSON both ways, and the rules of each wire."""
 
+import re
+
 from loom.conversation.checked import checks_arguments
 from loom.dialects import anthropic, document, openai, responses
 from loom.dialects.wire import Dialect
@@ -27,6 +29,22 @@ def dialect_of_model(model: str) -> str:
         (each.name for each in WIRES if any(word in lowered for word in each.model_words)),
         openai.NAME,
     )
+
+
+_OPENAI_MODELS = re.compile(r"(?:^|[/:.])(?:gpt-|o\d|codex|chatgpt)")
+
+
+def compaction_wires(model: str) -> tuple[str, ...]:
+    """The wires whose compactions the provider of a model can read; all of them if no model is
+    named.
+    """
+    if not model:
+        return (anthropic.NAME, responses.NAME)
+    if dialect_of_model(model) == anthropic.NAME:
+        return (anthropic.NAME,)
+    if _OPENAI_MODELS.search(model.lower()):
+        return (responses.NAME,)
+    return ()
 
 
 def dialect_choices() -> str:

@@ -4,6 +4,9 @@ import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
 
 from loom.errors import ProviderError, RequestTooLong, shorten
 from loom.providers.overflow import read_overflow
@@ -80,3 +83,59 @@ def make_refusal(
         is_passing=is_passing(status, said),
         retry_after=retry_after,
     )
+
+
+def mask(said: str, key: str) -> str:
+    """What somebody else said, without the key."""
+    return said.replace(key, "…") if key else said
+
+
+def find_error(data: Any) -> Any:
+    """The error in a body or an event that has one in place of an answer; else None."""
+    if not isinstance(data, dict):
+        return None
+    if data.get("type") == "response.failed" or data.get("status") == "failed":
+        response = data.get("response", data)
+        return (response.get("error") if isinstance(response, dict) else None) or "it failed"
+    error = data.get("error")
+    if data.get("type") == "error":
+        return error or data
+    has_answer = any(data.get(key) for key in ("choices", "output", "content"))
+    if isinstance(error, dict | str) and error and not has_answer:
+        return error
+    return None
+
+
+def describe_error(error: Any) -> str:
+    """What an error of a provider says, with its names."""
+    if not isinstance(error, dict):
+        return str(error)
+    kinds = [error.get(key) for key in ("type", "code")]
+    named = [kind for kind in kinds if isinstance(kind, str) and kind and kind != "error"]
+    said = error.get("message")
+    if not isinstance(said, str):
+        return msgspec.json.encode(error).decode()
+    return f"{said} ({', '.join(named)})" if named else said
+
+
+def status_of(error: Any) -> int:
+    """The status of HTTP that an error without one would have."""
+    if isinstance(error, dict):
+        for key in ("status", "code", "type"):
+            value = error.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600:
+                return value
+            if isinstance(value, str) and value in STATUS_BY_KIND:
+                return STATUS_BY_KIND[value]
+    return 500
+
+
+def read_error(content: bytes) -> str:
+    """What the body of a refusal says."""
+    try:
+        body = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return content.decode(errors="replace")
+    if isinstance(body, list) and body:
+        body = body[0]
+    return describe_error(body.get("error", body) if isinstance(body, dict) else body)

@@ -38,6 +38,8 @@ def find_change(fitting: Fitting, epoch: Epoch) -> EpochEnds | None:
         return EpochEnds(BEFORE_CHANGED, epoch.seen)
     if not _stand_whole(epoch, fitting.pins):
         return EpochEnds(EpochReason("pin"), epoch.seen)
+    if fitting.floor and fitting.compacted is not None and fitting.compacted >= epoch.seen:
+        return EpochEnds(EpochReason("compacted"), epoch.seen)
     return None
 
 

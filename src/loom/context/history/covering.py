@@ -38,8 +38,8 @@ from loom.context.history.point import (
     BACKGROUND_SHARE,
     POINT,
     cut_of_point,
+    find_must,
     must_and_reminders,
-    must_stay,
 )
 from loom.context.history.summary_covers import SummarySpan, cover_first_gap, lay_summaries
 from loom.context.quotes import Quote
@@ -53,6 +53,7 @@ VERBATIM_TOKENS = 2000  # of the newest that stay as they are after a cover, whe
 LONG_HISTORY_ROOMS = 3
 # times that the size of a cover is found again once it is known what it has to tell of
 MAX_TRIES = 6
+BY_PROVIDER = "the provider"
 _FRAME = 20  # tokens for what leads a cover in
 # of their share, what users' words may take when covers become one because they exceed it
 WORDS_AFTER_MERGE = 0.85
@@ -135,7 +136,7 @@ def _plan_covers(
     """Which covers stand, and how large the new one may be."""
     policy, room, total = fitting.policy, fitting.room, sum(fitting.costs)
     standing = up_to_last_cover(_without_pinned(before, fitting.pins))
-    laid = _lay_summaries(fitting, summaries, standing)
+    laid = _lay_summaries(fitting, _with_compaction(fitting, summaries), standing)
     if laid:
         before = standing = laid
     standing = tuple(recount(fitting, piece) for piece in standing)
@@ -178,7 +179,7 @@ def _count_words(fitting: Fitting, span: Span, before: Sequence[Piece]) -> int:
     if not fitting.policy.words:
         return 0
     places = fitting.places
-    must = must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
+    must = find_must(fitting)
     in_request = {places.span(Span(n, n + 1)).start for n in must}
     sources = _find_sources(fitting, span, before)
     left_out = [(place, source) for place, source in sources if place not in in_request]
@@ -213,6 +214,16 @@ def _lay_summaries(
     if follows:
         return (*laid, *after)
     return laid
+
+
+def _with_compaction(fitting: Fitting, summaries: Sequence[SummarySpan]) -> Sequence[SummarySpan]:
+    """The summaries, or in their place the compaction of the provider, if it tells of more. It says
+    itself what it sums up, so nothing else does.
+    """
+    stop = fitting.compacted
+    if not stop or (summaries and summaries[-1].span.stop > stop):
+        return summaries
+    return (SummarySpan(Span(0, stop), "", BY_PROVIDER),)
 
 
 def _without_pinned(pieces: Sequence[Piece], pins: Sequence[int]) -> Sequence[Piece]:
@@ -388,7 +399,7 @@ def _find_lack_of_background(fitted: FittedHistory, fitting: Fitting) -> int:
     """How many tokens are lacking to what the request leans on, and to the current goal, where the
     room left no place or little to them.
     """
-    why = must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
+    why = find_must(fitting)
     most, lack = int(fitting.room * BACKGROUND_SHARE), 0
     for unit in exchanges(fitting.history):
         if unit.start < fitted.pieces[0].span.start:

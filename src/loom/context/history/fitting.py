@@ -64,6 +64,7 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     own_larger: int = 0  # the same at a window where no section has to be cut
 
     floor: int = 0  # what stands before it is left out, unless it must be in
+    compacted: int | None = None  # the message with the newest compaction of the provider
     # whether the newest system message of each kind is in where there is room for it
     reminders: bool = True
     spared: frozenset[int] = frozenset()  # messages that no rung of a ladder touches

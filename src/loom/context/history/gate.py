@@ -41,7 +41,7 @@ from loom.context.history.point import (
     SYSTEM_SHARE,
     MustRule,
     add_rule,
-    must_stay,
+    find_must,
 )
 from loom.context.history.strategies import find_strategy, refuse_to_cut
 from loom.context.report import Piece
@@ -166,7 +166,7 @@ def _must(fitting: Fitting, spans: Sequence[Span]) -> dict[int, MustRule]:
     """The units that have to be in, the most important first, and why: the current request, the
     first goal, system text, pins.
     """
-    why = must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
+    why = find_must(fitting)
     found: dict[int, MustRule] = {}
     for unit, rule in zip(_units_of(why, spans), why.values(), strict=True):
         if unit is not None:

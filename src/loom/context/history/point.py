@@ -21,6 +21,7 @@ MustRule = Literal[
     "current goal",
     "first goal",
     "system text",
+    "compaction of the provider",
     "pin",
     "recent nodes",
 ]
@@ -35,9 +36,16 @@ SYSTEM_SHARE = 0.25
 
 
 def must_stay(
-    history: Sequence[Message], pins: Sequence[int], policy: Policy, document: bool
+    history: Sequence[Message],
+    pins: Sequence[int],
+    policy: Policy,
+    document: bool,
+    compacted: int | None = None,
 ) -> dict[int, MustRule]:
-    """The messages that have to be in, by their places, the most important first, and why."""
+    """The messages that have to be in, by their places, the most important first, and why.
+
+    `compacted` is the place of the newest compaction of the provider.
+    """
     why: dict[int, MustRule] = {}
     if document:
         why[len(history) - 1] = "the end of the text"
@@ -47,6 +55,8 @@ def must_stay(
         for index, message in enumerate(history):
             if message.role in SYSTEM_ROLES:
                 add_rule(why, index, "system text")
+    if compacted is not None:
+        add_rule(why, compacted, "compaction of the provider")
     for pin in pins:
         add_rule(why, pin, "pin")
     return why
@@ -79,13 +89,18 @@ def _request_and_goal(history: Sequence[Message], policy: Policy) -> dict[int, M
     return found
 
 
+def find_must(fitting: Fitting) -> dict[int, MustRule]:
+    """The messages of a fitting that have to be in, and why."""
+    return must_stay(
+        fitting.history, fitting.pins, fitting.policy, fitting.document, fitting.compacted
+    )
+
+
 def must_and_reminders(fitting: Fitting) -> dict[int, str]:
     """The messages that have to be in and the newest system messages of each kind, by their places,
     and why.
     """
-    why: dict[int, str] = dict(
-        must_stay(fitting.history, fitting.pins, fitting.policy, fitting.document)
-    )
+    why: dict[int, str] = dict(find_must(fitting))
     if fitting.document:
         return why
     left = int(fitting.room * SYSTEM_SHARE)

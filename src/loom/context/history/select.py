@@ -60,7 +60,7 @@ def _begin(fitting: Fitting, renewal: Renewal) -> Selection:
     """What an epoch begins with: what stood and still stands, and what the strategy chooses."""
     if renewal.archive is not None:  # covers that stand keep their handles
         fitting.archive.add(renewal.archive)
-    floor = max(renewal.floor, find_newer_half(fitting, renewal.before))
+    floor = max(fitting.floor, renewal.floor, find_newer_half(fitting, renewal.before))
     begun = replace(leave_room_to_grow(fitting), floor=floor)
     if renewal.early:  # of what would fit, only the newest stays as it is
         begun = replace(begun, floor=max(floor, find_newest(begun)))

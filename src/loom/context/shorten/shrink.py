@@ -13,6 +13,7 @@ from loom.context.handles import Archive
 from loom.context.shorten.condense import condense
 from loom.context.shorten.cut import cut_marker, cut_text, shrink_text
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.compactions import is_compaction
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import (
     Carried,
@@ -229,14 +230,18 @@ def _without_closed(message: Message, index: int, archive: Archive) -> Message:
     The marker is a text of its own: it is none of the words that a handle gives back.
     """
     carried = _without_details(message.carried)
-    if carried is message.carried and not any(
-        isinstance(part, Reasoning | Opaque) for part in message.parts
-    ):
+    if carried is message.carried and not any(map(_is_closed, message.parts)):
         return _join_texts(message)
     marker = Text(f"[reasoning left out; recall {archive.keep_part(index, '', to_json(message))}]")
+    compactions = [part for part in message.parts if is_compaction(part)]
     open_parts = tuple(part for part in message.parts if not isinstance(part, Reasoning | Opaque))
     joined = _join_texts(replace(message, parts=open_parts, carried=carried))
-    return replace(joined, parts=(marker, *joined.parts))
+    return replace(joined, parts=(*compactions, marker, *joined.parts))
+
+
+def _is_closed(part: Part) -> bool:
+    """Whether a part cannot be cut, but left out. A compaction stays."""
+    return isinstance(part, Reasoning | Opaque) and not is_compaction(part)
 
 
 def _without_details(carried: Carried | None) -> Carried | None:
@@ -261,7 +266,8 @@ def find_originals(came: Message, shown: Message) -> tuple[Part, ...]:
     """
     joined = _join_texts(came).parts
     open_parts = tuple(part for part in came.parts if not isinstance(part, Reasoning | Opaque))
-    behind_marker = (*shown.parts[:1], *_join_texts(replace(came, parts=open_parts)).parts)
+    first = 1 + sum(map(is_compaction, came.parts))
+    behind_marker = (*shown.parts[:first], *_join_texts(replace(came, parts=open_parts)).parts)
     for parts in (came.parts, joined, behind_marker):
         if _sizes(parts) == _sizes(shown.parts):
             return parts

@@ -1,0 +1,94 @@
+"""From the bytes of a stream to its pieces and its answer; and what is an error in place of one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from loom.dialects.input import Answer, parse_answer
+from loom.errors import BrokenAnswer, ProviderError, WireError
+from loom.providers.models import StreamEvent
+from loom.providers.partial import read_partial
+from loom.providers.refusals import describe_error, find_error, make_refusal, mask, status_of
+from loom.providers.wires import Json, SseEvent, SseReader, Wire
+
+
+class StreamFolding:
+    """Folds one stream. `is_done`: nothing more is to be read."""
+
+    def __init__(self, provider: str, wire: Wire) -> None:
+        self._provider, self._wire = provider, wire
+        self._fold, self._reader = wire.fold(), SseReader()
+        self.is_done = False
+
+    def feed(self, content: bytes, key: str = "") -> Iterator[StreamEvent]:
+        """The pieces in the next bytes; no bytes are the end of the stream."""
+        if not content:
+            self.is_done = True
+        for event in self._reader.feed(content):
+            if event.data == "[DONE]":
+                self._fold.is_ended = self.is_done = True
+                return
+            data = self._read_data(event)
+            error = find_refusal(self._provider, data, key)
+            if error is not None:
+                raise self._with_partial(error)
+            yield from self._fold.feed(data)
+        # After its last event a server may keep the connection open. In chat, the usage comes
+        # after what looks like the end.
+        if self._fold.is_ended and self._wire.name != "openai":
+            self.is_done = True
+
+    def finish(self) -> Answer:
+        """The answer, if it is whole."""
+        if not self._fold.is_ended:
+            raise self.break_off("broke off its answer")
+        return parse_response(self._provider, self._fold.response())
+
+    def break_off(self, why: str, cause: ProviderError | None = None) -> ProviderError:
+        """The error for an answer that is not whole; it carries what came."""
+        partial = read_partial(self._fold.response())
+        if cause is not None and partial is None:
+            return cause
+        return BrokenAnswer(
+            f"{self._provider} {why}", provider=self._provider, is_passing=True, partial=partial
+        )
+
+    def _read_data(self, event: SseEvent) -> Json:
+        try:
+            data = msgspec.json.decode(event.data)
+        except msgspec.DecodeError:
+            data = None
+        if not isinstance(data, dict):
+            raise self.break_off("sent an event that is not an object of JSON")
+        return data
+
+    def _with_partial(self, error: ProviderError) -> ProviderError:
+        partial = read_partial(self._fold.response())
+        if partial is None:
+            return error
+        return BrokenAnswer(
+            str(error),
+            provider=self._provider,
+            status=error.status,
+            is_passing=error.is_passing,
+            partial=partial,
+        )
+
+
+def find_refusal(provider: str, data: Any, key: str) -> ProviderError | None:
+    """The error that came where an answer should be, if one did."""
+    error = find_error(data)
+    if error is None:
+        return None
+    return make_refusal(provider, status_of(error), mask(describe_error(error), key))
+
+
+def parse_response(provider: str, wire: Json) -> Answer:
+    """The answer in a response."""
+    try:
+        return parse_answer(wire)
+    except WireError as error:
+        raise BrokenAnswer(
+            f"{provider} sent an answer of another form: {error}", provider=provider
+        ) from None
