@@ -1,0 +1,261 @@
+"""Tools for the files of a project: they read, list, search, write and edit in its folder only, and
+run commands there.
+
+A command is not held in the folder: whoever lets a model run one has to look at it first.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from loom.errors import ChoiceError, shorten
+from loom.loop.functions import Function
+
+MAX_FILE_BYTES = 5_000_000  # of a file that is read
+MAX_LINES = 2_000  # of a file, in one result
+MAX_FOUND = 200  # lines of a search, names of a folder
+MAX_OUTPUT_BYTES = 100_000  # of a command: half of it from the start, half from the end
+MAX_SECONDS = 600
+SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache"})
+_Path = Annotated[str, Meta(description="Path in the project.")]
+
+
+class ProjectTools:
+    """The tools for one folder. `reading` never changes anything, `writing` and `running` do."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.root = Path(os.path.realpath(folder))
+        if not self.root.is_dir():
+            raise ChoiceError(f"{folder} is not a folder; give the root folder of a project")
+
+    def functions(self) -> tuple[Function, ...]:
+        """All tools."""
+        return (*self.reading(), *self.writing(), *self.running())
+
+    def reading(self) -> tuple[Function, ...]:
+        return tuple(
+            Function(run, operation="file_read", target=_path_of, repeatable=True)
+            for run in (self.read_file, self.list_folder, self.search_files)
+        )
+
+    def writing(self) -> tuple[Function, ...]:
+        return tuple(
+            Function(run, operation="file_write", target=_path_of)
+            for run in (self.write_file, self.edit_file)
+        )
+
+    def running(self) -> tuple[Function, ...]:
+        return (
+            Function(self.run_command, operation="shell", target=lambda given: given["command"]),
+        )
+
+    # Reading
+
+    def read_file(
+        self,
+        path: _Path,
+        first_line: Annotated[int, Meta(ge=1)] = 1,
+        lines: Annotated[int, Meta(ge=1, le=MAX_LINES)] = 400,
+    ) -> str:
+        """Read lines of a text file."""
+        found = self._read(path).splitlines()
+        shown = found[first_line - 1 : first_line - 1 + lines]
+        if not shown:
+            return f"({path} has {len(found):,} lines, and none at {first_line:,})"
+        last = first_line + len(shown) - 1
+        if first_line == 1 and last == len(found):
+            return "\n".join(shown)
+        return "\n".join((*shown, f"[lines {first_line:,} to {last:,} of {len(found):,}]"))
+
+    def list_folder(self, path: _Path = ".") -> str:
+        """List the files and folders in a folder."""
+        folder = self._find(path)
+        if not folder.is_dir():
+            raise ChoiceError(f"{path} is not a folder")
+        names = sorted(f"{each.name}/" if each.is_dir() else each.name for each in folder.iterdir())
+        return _list(names, "names") or "(empty)"
+
+    def search_files(
+        self,
+        pattern: Annotated[str, Meta(description="Text to find, or a regular expression.")],
+        path: _Path = ".",
+    ) -> str:
+        """Search the lines of text files."""
+        try:
+            wanted = re.compile(pattern)
+        except re.error:
+            wanted = re.compile(re.escape(pattern))
+        found: list[str] = []
+        for file in self._walk(self._find(path)):
+            try:
+                text = self._read(str(file))
+            except ChoiceError:
+                continue  # not a text
+            name = file.relative_to(self.root)
+            for number, line in enumerate(text.splitlines(), 1):
+                if wanted.search(line):
+                    found.append(f"{name}:{number}: {shorten(line.strip(), 200)}")
+                    if len(found) > MAX_FOUND:
+                        return _list(found, "lines")
+        return _list(found, "lines") or f"(nothing matches {shorten(pattern)!r})"
+
+    # Writing
+
+    def write_file(self, path: _Path, text: str) -> str:
+        """Write a whole file. Folders are made where there are none."""
+        file = self._find(path, must_exist=False)
+        if file.is_dir():
+            raise ChoiceError(f"{path} is a folder")
+        existed = file.exists()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(file, text)
+        return f"{'Replaced' if existed else 'Wrote'} {path}, {len(text.splitlines()):,} lines."
+
+    def edit_file(
+        self,
+        path: _Path,
+        old: Annotated[str, Meta(description="Text to replace. It must be there exactly once.")],
+        new: str,
+    ) -> str:
+        """Replace a piece of text in a file."""
+        text = self._read(path)
+        count = text.count(old) if old else 0
+        if count != 1:
+            raise ChoiceError(
+                f"the old text is in {path} {count} times; give text that is there once"
+            )
+        _write_whole(self._find(path), text.replace(old, new, 1))
+        return f"Changed {path}."
+
+    # Running
+
+    def run_command(
+        self, command: str, seconds: Annotated[int, Meta(ge=1, le=MAX_SECONDS)] = 60
+    ) -> str:
+        """Run a command of the shell in the project, and get what it prints."""
+        process = subprocess.Popen(
+            command,
+            shell=True,
+            cwd=self.root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        out_of_time = threading.Event()
+
+        def end() -> None:
+            out_of_time.set()
+            _kill(process)
+
+        clock = threading.Timer(seconds, end)
+        clock.daemon = True
+        clock.start()
+        try:
+            output = _read_output(process)
+            process.wait()
+        finally:
+            clock.cancel()
+            _kill(process)
+        if out_of_time.is_set():
+            ending = f"[ended after {seconds} seconds]"
+        else:
+            ending = f"[exit status {process.returncode}]"
+        return f"{output.rstrip()}\n{ending}".lstrip()
+
+    # Paths
+
+    def _find(self, path: str, must_exist: bool = True) -> Path:
+        """A path in the project, without links that lead out of it."""
+        found = Path(os.path.realpath(self.root / path))
+        if not found.is_relative_to(self.root):
+            raise ChoiceError(f"{shorten(path, 80)} is outside of the project, and stays untouched")
+        if must_exist and not found.exists():
+            raise ChoiceError(f"there is no {shorten(path, 80)} in the project")
+        return found
+
+    def _read(self, path: str) -> str:
+        file = self._find(path)
+        if not file.is_file():
+            raise ChoiceError(f"{shorten(path, 80)} is not a file")
+        size = file.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise ChoiceError(
+                f"{path} has {size:,} bytes, and at most {MAX_FILE_BYTES:,} are read; search it"
+            )
+        data = file.read_bytes()
+        if b"\0" in data[:8000]:
+            raise ChoiceError(f"{shorten(path, 80)} is not a text")
+        return data.decode(errors="replace")
+
+    def _walk(self, start: Path) -> Iterator[Path]:
+        if start.is_file():
+            yield start
+            return
+        for folder, folders, files in os.walk(start):
+            folders[:] = sorted(name for name in folders if name not in SKIPPED)
+            for name in sorted(files):
+                file = Path(folder) / name
+                if file.is_file() and not file.is_symlink():
+                    yield file
+
+
+def _path_of(arguments: Mapping[str, Any]) -> str:
+    return os.path.normpath(arguments["path"])
+
+
+def _list(lines: list[str], what: str) -> str:
+    if len(lines) <= MAX_FOUND:
+        return "\n".join(lines)
+    return "\n".join((*lines[:MAX_FOUND], f"[there are more than {MAX_FOUND} {what}]"))
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """Write a file that appears whole, with the rights that it had."""
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False, newline=""
+    ) as held:
+        try:
+            held.write(text)
+            held.flush()
+            os.fsync(held.fileno())
+            if file.exists():
+                os.chmod(held.name, file.stat().st_mode & 0o777)
+            else:
+                os.chmod(held.name, 0o644)
+            os.replace(held.name, file)
+        except BaseException:
+            os.unlink(held.name)
+            raise
+
+
+def _read_output(process: "subprocess.Popen[bytes]") -> str:
+    """What a command prints, without the middle of what is too much."""
+    assert process.stdout is not None
+    half = MAX_OUTPUT_BYTES // 2
+    start, end, total = b"", b"", 0
+    while chunk := os.read(process.stdout.fileno(), 65536):
+        total += len(chunk)
+        if len(start) < half:
+            taken = half - len(start)
+            start, chunk = start + chunk[:taken], chunk[taken:]
+        end = (end + chunk)[-half:]
+    process.stdout.close()
+    left_out = total - len(start) - len(end)
+    middle = f"\n[{left_out:,} bytes left out here]\n".encode() if left_out else b""
+    return (start + middle + end).decode(errors="replace")
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End a command and what it began."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,90 @@
+"""Tools for the files of a project stay in its folder."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loom import ChoiceError
+from loom.loop.project_tools import MAX_OUTPUT_BYTES, ProjectTools
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> ProjectTools:
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = tmp_path / "project"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "a.py").write_text("one = 1\ntwo = 2\nthree = 3\n")
+    (folder / "out").symlink_to(tmp_path)
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    return ProjectTools(folder)
+
+
+def test_files_are_read_listed_and_searched(tools: ProjectTools) -> None:
+    assert tools.read_file("src/a.py") == "one = 1\ntwo = 2\nthree = 3"
+    assert tools.read_file("src/a.py", 2, 1) == "two = 2\n[lines 2 to 2 of 3]"
+    assert tools.list_folder("src") == "a.py"
+    assert tools.search_files("tw[o]") == "src/a.py:2: two = 2"
+    assert tools.search_files("(") == "(nothing matches '(')"
+
+
+def test_files_are_written_and_edited(tools: ProjectTools) -> None:
+    assert tools.write_file("new/b.py", "x\n") == "Wrote new/b.py, 1 lines."
+    os.chmod(tools.root / "src/a.py", 0o755)
+    assert tools.edit_file("src/a.py", "two = 2", "two = 22") == "Changed src/a.py."
+    assert (tools.root / "src/a.py").read_text() == "one = 1\ntwo = 22\nthree = 3\n"
+    assert (tools.root / "src/a.py").stat().st_mode & 0o777 == 0o755
+    with pytest.raises(ChoiceError, match="3 times"):
+        tools.edit_file("src/a.py", " = ", "")
+    assert sorted(each.name for each in (tools.root / "src").iterdir()) == ["a.py"]
+
+
+@pytest.mark.parametrize("path", ["../secret.txt", "link.txt", "out/secret.txt", "/etc/passwd"])
+def test_nothing_outside_of_the_folder_is_touched(tools: ProjectTools, path: str) -> None:
+    for use in (
+        lambda: tools.read_file(path),
+        lambda: tools.write_file(path, "x"),
+        lambda: tools.edit_file(path, "secret", "x"),
+        lambda: tools.search_files("secret", path),
+    ):
+        with pytest.raises(ChoiceError, match="outside of the project"):
+            use()
+    assert (tools.root.parent / "secret.txt").read_text() == "secret"
+    assert "secret" not in tools.search_files("secret").replace("'secret'", "")
+
+
+@given(st.text(max_size=40))
+def test_no_path_leads_out(path: str) -> None:
+    tools = ProjectTools(Path(__file__).parent)
+    try:
+        found = tools._find(path, must_exist=False)
+    except (ChoiceError, ValueError):
+        return
+    assert found.is_relative_to(tools.root)
+
+
+def test_a_command_is_bounded_in_time_and_output(tools: ProjectTools) -> None:
+    assert tools.run_command("echo hello; exit 3") == "hello\n[exit status 3]"
+    flood = tools.run_command("echo begin; yes | head -c 100000000; echo end")
+    assert len(flood) < MAX_OUTPUT_BYTES + 200
+    assert flood.startswith("begin\ny")
+    assert "bytes left out here" in flood
+    assert flood.endswith("end\n[exit status 0]")
+    began = time.monotonic()
+    assert tools.run_command("sleep 60 & sleep 60", 1) == "[ended after 1 seconds]"
+    assert time.monotonic() - began < 20
+    assert tools.run_command("kill -9 $$") == "[exit status -9]"
+
+
+def test_rules_speak_of_the_operation_and_its_target(tools: ProjectTools) -> None:
+    by_name = {function.name: function for function in tools.functions()}
+    assert by_name["run_command"].name_target({"command": "make test"}) == "make test"
+    assert by_name["write_file"].name_target({"path": "src/../x.py"}) == "x.py"
+    assert {function.operation for function in by_name.values()} == {
+        "file_read",
+        "file_write",
+        "shell",
+    }
