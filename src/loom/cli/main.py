@@ -38,6 +38,7 @@ class _Home(NamedTuple):
 # Where each command is, so that only what is called is loaded. A command is a line here.
 _HOMES = {
     "budget": _Home("request.budget", "budget"),
+    "chat": _Home("agent.commands", "chat"),
     "check": _Home("transcript.check", "check", reads_file=True),
     "convert": _Home("transcript.convert", "convert", reads_file=True),
     "count": _Home("request.budget", "count", reads_file=True),
@@ -54,6 +55,7 @@ _HOMES = {
     "recall": _Home("request.recall", "recall"),
     "replay": _Home("request.replay", "replay", reads_file=True),
     "rules": _Home("project.rules", "rules"),
+    "run": _Home("agent.commands", "run_task"),
     "search": _Home("request.search", "search"),
     "session": _Home("session.commands", "session"),
     "show": _Home("transcript.show", "show", reads_file=True),

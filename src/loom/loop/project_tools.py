@@ -210,7 +210,7 @@ class ProjectTools:
 
 
 def _path_of(arguments: Mapping[str, Any]) -> str:
-    return os.path.normpath(arguments["path"])
+    return str(os.path.normpath(arguments["path"]))
 
 
 def _list(lines: list[str], what: str) -> str:

@@ -1,5 +1,5 @@
 """`loom demo`: a broken transcript repaired, a long session in a shrinking window, one kept, one
-that branches, and a map.
+that branches, a map, and an agent at work.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from loom.cli import terminal
+from loom.cli.demo.agent import work
 from loom.cli.demo.long_session import GOAL, long_session
 from loom.cli.demo.tree import branch, wander
 from loom.cli.request.map import print_map
@@ -45,9 +46,9 @@ def demo() -> None:
     """Show what Loom does, on built-in examples.
 
     The demo repairs a broken transcript, shortens a long one, stores a session, branches a
-    conversation, and maps Loom's own code.
+    conversation, maps Loom's own code, and lets an agent work in a small window.
     """
-    failed = _mend() + _shrink() + _keep() + _branch() + _map()
+    failed = _mend() + _shrink() + _keep() + _branch() + _map() + _work()
     say()
     say(dim("Nothing was sent anywhere. Try it on a session of yours: loom session import FILE"))
     if failed:
@@ -260,6 +261,13 @@ def _line(context: Context, whole_tokens: int, columns: int) -> tuple[str, int]:
         f"{style('kept', fg='green') if goal else style('lost', fg='red')}"
     )
     return line, torn + (not goal)
+
+
+def _work() -> int:
+    """The sixth act; returns how many promises were broken, which is none."""
+    with Loom.open(":memory:") as loom:
+        _step(11, "An agent that reads more than its window holds", "loom run TASK")
+        return work(loom)
 
 
 def _step(number: int, title: str, command: str) -> None:

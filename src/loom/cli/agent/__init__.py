@@ -1,0 +1,1 @@
+"""Talk with a model, or let it carry out a task."""

@@ -1,0 +1,215 @@
+"""A talk: a session, a model and tools, and what a person sees while they work."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, style, width
+from loom.config.settings import Configuration, resolve_configuration
+from loom.context import Context
+from loom.conversation.message import Conversation, Text, ToolCall
+from loom.engine.loom import Loom
+from loom.engine.sessions import Session
+from loom.errors import ChoiceError, LoomError
+from loom.loop import Function, Limits, Loop, LoopEvent, LoopOutcome, SessionDesk
+from loom.loop.functions import show_arguments
+from loom.loop.project_tools import ProjectTools
+from loom.loop.values import (
+    AnswerFailed,
+    AnswerTaken,
+    CallEnded,
+    CallStarted,
+    RequestMade,
+    RequestRefused,
+)
+from loom.project.rules.project_rules import ProjectRules
+from loom.providers.http.connecting import connect
+from loom.providers.models import Model, TextChunk
+from loom.providers.scripted import ScriptedModel
+
+SYSTEM = (
+    "You are a helpful agent. Say what you do in few words, read before you write, and make small "
+    "changes."
+)
+SCRIPTED = "scripted"  # the name of the model that is used without a key
+GAUGE_COLUMNS = 20
+MAX_SHOWN_LINES = 4  # of the result of a tool
+
+
+class Talk:
+    """One person, one model, one session."""
+
+    def __init__(
+        self, loom: Loom, session: Session, folder: Path, *, tools: bool, yes: bool
+    ) -> None:
+        self.loom, self.session, self.folder = loom, session, folder
+        self.settings = resolve_configuration(folder)
+        self.context: Context | None = None
+        self._yes, self._always = yes, set[str]()
+        self._rules = ProjectRules.load(folder) if tools else None
+        self._functions: tuple[Function, ...] = ()
+        self._asks: frozenset[str] = frozenset()
+        if tools:
+            found = ProjectTools(folder)
+            self._functions = found.functions()
+            asking = (*found.writing(), *found.running())
+            self._asks = frozenset(function.name for function in asking)
+        self.model: Model = ScriptedModel.always(answer_by_script)
+        self.model_name = SCRIPTED
+        self._is_writing = False
+
+    def use_model(self, name: str) -> None:
+        """Talk to another model from now on."""
+        if name == SCRIPTED:
+            self.model, self.model_name = ScriptedModel.always(answer_by_script), SCRIPTED
+            return
+        self.model, self.model_name = connect(name), name
+
+    async def say(self, request: str | None, limits: Limits | None = None) -> LoopOutcome:
+        """Say something, and let the model work until it is done."""
+        options: dict[str, Any] = {}
+        if self._functions:
+            options["project"] = self.folder
+        if self.model_name != SCRIPTED:
+            options["model"] = self.model_name
+        loop = Loop(
+            SessionDesk(self.session, **options),
+            self.model,
+            self._functions,
+            approve=self._approve,
+            permit=self._permit,
+            limits=limits,
+            listen=self._show,
+        )
+        try:
+            return await loop.run(request)
+        finally:
+            self._end_line()
+
+    # What may run
+
+    def _permit(self, operation: str, target: str) -> str:
+        if self._rules is None:
+            return ""
+        verdict = self._rules.judge(operation, target)
+        return "" if verdict.is_allowed else verdict.why
+
+    def _approve(self, call: ToolCall) -> bool | str:
+        if self._yes or call.name not in self._asks or call.name in self._always:
+            return True
+        self._end_line()
+        for name, value in show_arguments(call).items():
+            say(f"  {style(name, bold=True)}: {one_line(str(value), width() - 8 - len(name))}")
+        if not sys.stdin.isatty():
+            return "nobody can be asked here; run with --yes to allow writing and running"
+        said = click.prompt(
+            f"  {call.name}? yes, no, always", default="yes", show_default=False, err=True
+        )
+        if said.strip().lower().startswith("a"):
+            self._always.add(call.name)
+            return True
+        return said.strip().lower().startswith("y") or said.strip()
+
+    # What is shown
+
+    def _show(self, event: LoopEvent) -> None:
+        match event:
+            case RequestMade(context):
+                self.context = context
+                self._end_line()
+                say(dim(draw_gauge(context, self.session.row.usage.cost)), err=True)
+            case TextChunk(text):
+                self._write(text)
+            case CallStarted(call):
+                self._end_line()
+                shown = one_line(call.arguments, width() - len(call.name) - 6)
+                say(f"  {style(call.name, fg='yellow')} {dim(shown)}")
+            case CallEnded(_, result):
+                for line in _first_lines(result.parts, result.error):
+                    say(dim(f"    {line}"))
+            case RequestRefused(error) | AnswerFailed(error):
+                self._end_line()
+                note(str(error))
+            case AnswerTaken():
+                self._end_line()
+
+    def _write(self, text: str) -> None:
+        safe = "".join(letter if letter in "\n\t" else clean(letter) for letter in text)
+        click.echo(safe, nl=False)
+        self._is_writing = bool(safe) and not safe.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._is_writing:
+            click.echo()
+            self._is_writing = False
+
+
+def open_talk(
+    loom: Loom, settings: Configuration, folder: Path, name: str | None, model: str | None
+) -> Session:
+    """The session to go on with, or a new one."""
+    if name is not None:
+        return loom.session(name)
+    return loom.new("", model=(model or settings.model or "").partition(":")[2], system=SYSTEM)
+
+
+def choose_model(talk: Talk, model: str | None) -> None:
+    """The model that is named, or the one of the configuration; without a key, the script."""
+    name = model or talk.settings.model
+    if name is None or name == SCRIPTED:
+        say_scripted("no model is named (--model provider:model)")
+        return
+    try:
+        talk.use_model(name)
+    except LoomError as error:
+        if model is not None:
+            raise
+        say_scripted(str(error))
+
+
+def say_scripted(why: str) -> None:
+    note(f"a script plays the model: {why}")
+
+
+def answer_by_script(request: Conversation) -> str:
+    """What the model without a key says."""
+    said = next(
+        (message.text for message in reversed(request.messages) if message.role == "user"), ""
+    )
+    return (
+        f"I am a script, not a model. I see {plural(len(request.messages), 'message')} and "
+        f"{plural(len(request.tools), 'tool')}. You said: {one_line(said, 200)}"
+    )
+
+
+def draw_gauge(context: Context, cost: float) -> str:
+    """How full the window is, on one line."""
+    report = context.report
+    share = report.input_tokens / max(report.window, 1)
+    drawn = bar(share, GAUGE_COLUMNS).ljust(GAUGE_COLUMNS, "░")
+    parts = [f"{drawn} {report.input_tokens:,} of {report.window:,} tokens", f"{share:.0%}"]
+    if report.dropped:
+        parts.append(f"{plural(report.dropped, 'message')} left out")
+    parts.append(f"epoch {report.epoch}")
+    if cost:
+        parts.append(f"${cost:.4f}")
+    return one_line(" · ".join(parts), width())
+
+
+def _first_lines(parts: Any, failed: bool) -> list[str]:
+    text = "\n".join(part.text if isinstance(part, Text) else f"[{part.kind}]" for part in parts)
+    lines = text.splitlines() or [""]
+    shown = [one_line(line, width() - 6) for line in lines[:MAX_SHOWN_LINES]]
+    if failed:
+        shown[0] = f"✗ {shown[0]}"
+    if len(lines) > MAX_SHOWN_LINES:
+        shown.append(f"… {plural(len(lines) - MAX_SHOWN_LINES, 'more line')}")
+    return shown
+
+
+def check_folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ChoiceError(f"{folder} is not a folder; give the root folder of a project")
+    return folder
