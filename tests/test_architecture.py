@@ -47,6 +47,7 @@ NAMES = [
     "TreeHead",
     "WireError",
     "allocate_budget",
+    "connect",
     "dialect",
     "estimate_message_tokens",
     "estimate_tool_defs_tokens",
