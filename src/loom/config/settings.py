@@ -5,7 +5,6 @@ options. If no source has a value, the default holds.
 """
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -28,6 +27,7 @@ from loom.config.keys import (
 )
 from loom.config.project_file import PROJECT_FILE, ProjectFile, read_project_file
 from loom.config.toml_files import TomlFile, read_text_file, read_toml_file
+from loom.config.user_folder import user_folder
 from loom.context import Policy, find_policy
 from loom.errors import ChoiceError, ConfigError, describe, shorten
 
@@ -158,17 +158,6 @@ def resolve_configuration(
     settings = Configuration(project, user_file, found.settle(), found.policies)
     _check_headroom(settings)
     return settings
-
-
-def user_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """The folder in which the user's configuration of all programs is."""
-    environment = os.environ if environment is None else environment
-    named = environment.get("XDG_CONFIG_HOME")
-    if named:
-        return Path(named)
-    if sys.platform == "win32" and environment.get("APPDATA"):
-        return Path(environment["APPDATA"])
-    return Path(os.path.expanduser("~")) / ".config"
 
 
 class _SourceValues:

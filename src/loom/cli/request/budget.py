@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from itertools import chain, islice
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import click
 from msgspec import Struct, to_builtins
@@ -28,8 +28,10 @@ from loom.cli.terminal import (
     width,
 )
 from loom.cli.transcript.show import look
+from loom.config.settings import Configuration, resolve_configuration
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text
+from loom.errors import ChoiceError
 from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
@@ -39,7 +41,7 @@ ZONE_COLOURS = {"history": "green", "reserved_output": "yellow", "free": "white"
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @click.option(
     "--reserved-output", type=int, metavar="TOKENS", help="Tokens reserved for the answer."
 )
@@ -69,9 +71,16 @@ ZONE_COLOURS = {"history": "green", "reserved_output": "yellow", "free": "white"
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the tokens of each zone and the total as JSON."
 )
-def budget(model: str, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
-    """Show how the window of a model is divided into zones."""
-    options: BudgetOptions = {"overrides": user_overrides()}
+def budget(model: str | None, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
+    """Show how the window of a model is divided into zones.
+
+    Without MODEL, the configured model is shown.
+    """
+    configured = resolve_configuration()
+    model = model or configured.model
+    if model is None:
+        raise ChoiceError("name a MODEL, or configure context.model (see `loom config show`)")
+    options: BudgetOptions = {"overrides": user_overrides(), **_configured_sizes(configured)}
     named = {name: value for name, value in given.items() if value is not None}
     options |= named  # type: ignore[typeddict-item]
     divided = allocate_budget(model, **options)
@@ -85,6 +94,20 @@ def budget(model: str, as_json: bool, **given: Unpack[BudgetOptions]) -> None:
     say(dim(f"  history can have about {fitting} of {MESSAGE_TOKENS} tokens"))
     for text in divided.notes:
         note(text)
+
+
+def _configured_sizes(configured: Configuration) -> BudgetOptions:
+    """The sizes that the configuration has."""
+    zones = configured.zones
+    sizes: dict[str, Any] = {
+        "window": configured.window,
+        "reserved_output": configured.reserve_output,
+        "max_repo_map_tokens": zones.pop("repo_map", None),
+        "max_decision_tokens": zones.pop("decision_context", None),
+        "zones": zones or None,
+    }
+    named = {name: value for name, value in sizes.items() if value is not None}
+    return cast("BudgetOptions", named)
 
 
 def print_zone(name: str, tokens: int, window: int) -> None:
@@ -251,7 +274,7 @@ def count(file: str, model: str | None, by: str, largest: int, as_json: bool) ->
     if several and not as_json:
         say(dim(f"several runs; count one with {clean(file)}#N"))
     for run in runs:
-        wanted = model or run.head.model or None
+        wanted = model or run.head.model or resolve_configuration().model
         named = find_model(wanted, overrides)
         counted = count_run(run, wanted, named.window, bool(named.encoding), largest)
         if as_json:

@@ -11,6 +11,7 @@ from msgspec import to_builtins
 
 from loom.budget.zones import DEFAULTS
 from loom.cli.terminal import clean, dim, plural, reading, say, style
+from loom.config.settings import resolve_configuration
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
 
@@ -26,10 +27,8 @@ PAUSE_SECONDS = 0.5  # seconds between two looks
 @click.option(
     "--tokens",
     type=click.IntRange(min=1),
-    default=DEFAULTS["repo_map"],
-    show_default=True,
     metavar="N",
-    help="Largest size of the map, in tokens.",
+    help=f"Largest size of the map, in tokens (default: as configured, or {DEFAULTS['repo_map']}).",
 )
 @click.option("--query", metavar="TEXT", help="Request that the map is for.")
 @click.option(
@@ -48,7 +47,12 @@ PAUSE_SECONDS = 0.5  # seconds between two looks
     help="Print the map, its tokens and its files as one JSON object.",
 )
 def map_command(
-    path: Path, tokens: int, query: str | None, query_file: Path | None, watch: bool, as_json: bool
+    path: Path,
+    tokens: int | None,
+    query: str | None,
+    query_file: Path | None,
+    watch: bool,
+    as_json: bool,
 ) -> None:
     """Show the files and definitions of a project that matter most.
 
@@ -62,6 +66,8 @@ def map_command(
     )  # here, because grammars and numpy take long to load
 
     text = _query(query, query_file)
+    if tokens is None:
+        tokens = resolve_configuration(path).zones.get("repo_map") or DEFAULTS["repo_map"]
     last: Map | None = None
     with suppress(KeyboardInterrupt) if watch else nullcontext():  # that is how watching ends
         while True:

@@ -20,6 +20,7 @@ from loom.cli.settings.models import user_overrides
 from loom.cli.store.where import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
+from loom.config.settings import Configuration, resolve_configuration
 from loom.context import Context, Options, Policy, RequestOptions, Section, check_options
 from loom.context import weave as weave_request
 from loom.conversation.message import Conversation
@@ -85,10 +86,30 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
             return iter([self._tree(self.tree, chosen, overrides)]), False
         if self.session is not None:
             return iter([self._session(self.session, chosen, overrides)]), False
-        usual = chosen or "default"
         assert self.file is not None
+        configured = resolve_configuration(self.project or ".")
+        usual = chosen or configured.policy or "default"
         runs, several = read_several(self.file)
-        return ((_subject(run), self._run(run, usual, overrides)) for run in runs), several
+        return (
+            (_subject(run), self._run(run, usual, self._fill_options(run, overrides, configured)))
+            for run in runs
+        ), several
+
+    def _fill_options(
+        self, run: Run, overrides: Overrides, configured: Configuration
+    ) -> RequestOptions:
+        """The options of a transcript: what is configured holds where the command names nothing.
+        The model that the transcript names is stronger.
+        """
+        asked = self._options(overrides)
+        if asked["model"] is None and not run.head.model:
+            asked["model"] = configured.model
+        if asked["window"] is None:
+            asked["window"] = configured.window
+        if asked["reserve_output"] is None:
+            asked["reserve_output"] = configured.reserve_output
+        asked["zones"] = {**configured.zones, **(asked["zones"] or {})}
+        return asked
 
     def _check(self) -> None:
         for option, value in (
@@ -119,7 +140,7 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
             )
 
     def _options(self, overrides: Overrides) -> RequestOptions:
-        """The options that every subject has."""
+        """The options that every subject has. Those of a store are filled up by its session."""
         return RequestOptions(
             model=self.model,
             window=self.window,
@@ -128,8 +149,8 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
             zones={} if self.map_tokens is None else {"repo_map": self.map_tokens},
         )
 
-    def _run(self, run: Run, policy: str | Policy, overrides: Overrides) -> Context:
-        given, asked = run.conversation(), self._options(overrides)
+    def _run(self, run: Run, policy: str | Policy, asked: RequestOptions) -> Context:
+        given = run.conversation()
         notes: tuple[str, ...] = ()
         if self.project:
             options = self._add_project(check_options(policy=policy, **asked), given, self.project)
@@ -251,7 +272,8 @@ def _project(where: Where, file: str | None) -> tuple[Where, Path | None]:
         return where, None
     if file is None and os.sep not in given and not given.startswith((".", "~")):
         return where, None
-    return replace(where, project=os.environ.get(PROJECT_VARIABLE) or "default"), Path(given)
+    name = os.environ.get(PROJECT_VARIABLE) or "default"
+    return replace(where, project=name, folder=given), Path(given)
 
 
 def add_weave_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,6 +11,7 @@ from loom.cli.request.budget import read_several
 from loom.cli.request.options import read_policy
 from loom.cli.settings.models import user_overrides
 from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
+from loom.config.settings import resolve_configuration
 from loom.context import Context, Policy
 from loom.conversation.canonical import to_json
 from loom.engine.replay import PlayedPolicy, ReplayFigures
@@ -39,9 +40,9 @@ UNTOLD = "–"
 @click.option(
     "--policy",
     "names",
-    default="default",
     metavar="NAMES",
-    help="Policies to compare, as A,B,…; each is a name or a TOML file (see `loom policy list`).",
+    help="Policies to compare, as A,B,…; each is a name or a TOML file (see `loom policy list`). "
+    "Default: the configured policy, or `default`.",
 )
 @click.option(
     "--model",
@@ -58,7 +59,7 @@ def replay(
     file: str,
     window: int | None,
     reserve: int | None,
-    names: str,
+    names: str | None,
     model: str | None,
     dump: Path | None,
     as_json: bool,
@@ -68,7 +69,8 @@ def replay(
     Each message of the model was the answer to a call. For each call, the request is built again
     from the messages before it.
     """
-    overrides, policies = user_overrides(), _policies(names)
+    configured, overrides = resolve_configuration(), user_overrides()
+    policies = [configured.policy or "default"] if names is None else _policies(names)
     runs, several = read_several(file)
     if several and not as_json:
         say(
@@ -84,9 +86,9 @@ def replay(
         played = play(
             run.conversation(),
             policies,
-            model=model,
-            window=window,
-            reserve_output=reserve,
+            model=model or (None if run.head.model else configured.model),
+            window=configured.window if window is None else window,
+            reserve_output=configured.reserve_output if reserve is None else reserve,
             overrides=overrides,
             sent=dumped,
         )

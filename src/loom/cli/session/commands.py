@@ -13,6 +13,7 @@ from loom.cli import terminal
 from loom.cli.groups import Group
 from loom.cli.session.exchange import export_command
 from loom.cli.session.importing import import_command
+from loom.cli.session.options import options
 from loom.cli.session.pressure import summary, undo
 from loom.cli.session.resume import resume
 from loom.cli.session.show import list_sessions, show_session
@@ -296,6 +297,7 @@ def _tell(found: Session, what: str) -> None:
 
 session.add_command(list_sessions)
 session.add_command(show_session)
+session.add_command(options)
 session.add_command(working)
 session.add_command(resume)
 session.add_command(summary)

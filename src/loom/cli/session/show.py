@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from loom.cli import terminal
+from loom.cli.session.options import format_option, list_options
 from loom.cli.store.where import Where, add_scope_options, in_store
 from loom.cli.table import short_ids
 from loom.cli.terminal import (
@@ -167,6 +168,7 @@ def show_session(loom: Loom, name: str, last: int, as_json: bool) -> None:
         report = to_report(row, len(path), path.end.total if path.end else 0)
         report |= {
             "cursor": found.cursor.short_id if found.cursor else None,
+            "options": list_options(found),
             "system": [message.text for message in system],
             "tools": [tool.name for tool in row.head.tools],
             "last": [_node_report(node) for node in nodes],
@@ -228,6 +230,7 @@ def _print_about(loom: Loom, found: Session) -> None:
         ("tree", clean(row.tree.id)),
         ("from", clean(row.origin)),
         ("model", clean(row.model)),
+        ("options", _show_options(found)),
         (
             "tools",
             clean(", ".join(tool.name for tool in row.head.tools[:8]))
@@ -240,6 +243,16 @@ def _print_about(loom: Loom, found: Session) -> None:
         if value:
             say(f"  {dim(f'{what:<10}')} {value}")
     say()
+
+
+def _show_options(found: Session) -> str:
+    """What the session remembers for its requests, on one line."""
+    remembered = list_options(found)
+    if remembered["policy"] == "default":
+        del remembered["policy"]
+    return ", ".join(
+        f"{name} {format_option(value)}" for name, value in remembered.items() if value is not None
+    )
 
 
 def _print_line(short_id: str, said: Message | str, when: str, letters: int) -> None:

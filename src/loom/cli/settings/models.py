@@ -19,6 +19,7 @@ from loom.budget.models import (
 )
 from loom.budget.models import model as find_model
 from loom.cli.terminal import clean, dim, plural, say, style
+from loom.config.user_folder import user_folder
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
 
@@ -30,8 +31,7 @@ def user_overrides() -> dict[str, Figures]:
     configuration; none if there is none.
     """
     named = os.environ.get(OVERRIDES_VARIABLE)
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    path = Path(named) if named else Path(home) / OVERRIDES_FILE
+    path = Path(named) if named else user_folder() / OVERRIDES_FILE
     if not named and not path.is_file():
         return {}
     try:

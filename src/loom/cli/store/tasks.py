@@ -128,8 +128,9 @@ def context(loom: Loom, **asked: Any) -> None:
 
 
 async def _prepare(loom: Loom, asked: dict[str, Any]) -> Context:
+    configured_model = loom.configuration.model if loom.configuration else None
     manager = TaskContextManager(
-        token_counter=TokenCounter(asked["model"]),
+        token_counter=TokenCounter(asked["model"] or configured_model),
         sources=[
             MemoryContextSource(memory=LoomMemory(loom)),
             EventBusContextSource(event_bus=loom.bus, node_id=asked["node"] or loom.scope.agent),

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from loom.config.settings import resolve_configuration
 from loom.engine.loom import Loom
 from loom.errors import StoreError
 from loom.project.index.index_file import cache_folder
@@ -30,6 +31,13 @@ class Where(Struct, frozen=True):
     project: str
     tenant: str
     agent: str
+    folder: str = "."  # whose configuration is used
+
+    def address(self) -> str | None:
+        """The store that is named, or that is configured; None if neither."""
+        if self.store is not None:
+            return self.store
+        return resolve_configuration(self.folder).store
 
     def open(self, make: bool = False) -> Loom:
         """Only who has something to write makes a store where there is none; a slip in its name
@@ -40,13 +48,19 @@ class Where(Struct, frozen=True):
                 f"there is no store at {address} yet; loom session new creates one, or choose "
                 "another with --store"
             )
-        return Loom.open(self.store, tenant=self.tenant, project=self.project, agent=self.agent)
+        return Loom.open(
+            self.store,
+            tenant=self.tenant,
+            project=self.project,
+            agent=self.agent,
+            folder=self.folder,
+        )
 
     def transcript_index(self) -> Path:
         """The file with the index of transcripts: next to a store that is a file, and else with the
         caches of the user.
         """
-        database = open_database(self.store)
+        database = open_database(self.address())
         try:
             if database.name == "sqlite" and os.path.isabs(database.address):
                 return Path(os.path.realpath(database.address) + TRANSCRIPTS_SUFFIX)
@@ -56,7 +70,7 @@ class Where(Struct, frozen=True):
 
     def absent(self) -> str:
         """The file that the store would be, where there is none yet."""
-        return find_absent(self.store)
+        return find_absent(self.address())
 
 
 def add_scope_options(
@@ -77,8 +91,8 @@ def add_scope_options(
             click.option(
                 "--store",
                 metavar="URL",
-                help=f"Path or postgres:// address of the store (default: ${STORE_VARIABLE}, or a "
-                "file in your data folder).",
+                help=f"Path or postgres:// address of the store (default: ${STORE_VARIABLE}, or as "
+                "configured (see `loom config show`), or a file in your data folder).",
             ),
             click.option(
                 "--project", metavar="NAME", envvar=PROJECT_VARIABLE, default="default", help=said
