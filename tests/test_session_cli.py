@@ -252,7 +252,7 @@ def test_show_tells_what_is_known_and_the_last_messages() -> None:
     ):
         assert piece in shown
     report = told("session", "show", name, "--last", 2)
-    assert set(report) == ROW | {"cursor", "system", "tools", "last"}
+    assert set(report) == ROW | {"cursor", "options", "system", "tools", "last"}
     assert report["system"] == ["You are careful."]
     assert [set(node) for node in report["last"]] == [
         {"id", "local", "role", "tokens", "created", "message"}

@@ -21,7 +21,7 @@ MAX_SHOWN_CHARS = 60  # of a value
 
 @click.group(cls=Group)
 def config() -> None:
-    """Show the configuration of a folder, and where each value comes from.
+    """Show what is configured in a folder, and where.
 
     From the weakest to the strongest: defaults, the project's .loom.toml, your own file,
     environment variables, options of the command.
