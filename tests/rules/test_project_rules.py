@@ -409,3 +409,30 @@ def test_settings_are_read_again_only_when_they_change(
     assert load_rules(tmp_path / "sub", (), read).settings == (("Style", "nearer"),)
     (tmp_path / "sub/.loom.toml").unlink()
     assert load_rules(tmp_path / "sub", (), read).settings == (("Style", "two, longer"),)
+
+
+def test_short_rules_that_are_repeated_in_a_row_are_left_out(tmp_path: Path) -> None:
+    rules = [f"- short rule {n}" for n in range(8)]
+    put(tmp_path, "AGENTS.md", "# Rules\n\n" + "\n".join(rules))
+    put(tmp_path, "CLAUDE.md", "# Rules\n\n" + "\n".join([*rules, "- one more"]) + "\n\n## Rest\nx")
+    pieces, _ = make_pieces(load_rules(tmp_path))
+    assert [piece.body for piece in pieces][1] == "# Rules\n\n- one more\n\n## Rest\n\nx"
+    put(tmp_path, "CLAUDE.md", "# Rules\n\n- short rule 3\n- another")
+    pieces, _ = make_pieces(load_rules(tmp_path))
+    assert [piece.body for piece in pieces][1] == "# Rules\n\n- short rule 3\n- another"
+
+
+def test_a_file_cannot_lead_to_keys_in_the_project(tmp_path: Path) -> None:
+    put(tmp_path, ".env", "KEY=42")
+    put(tmp_path, "data/keys.json", "KEY=43")
+    put(tmp_path, "CLAUDE.md", "@.env\n@data/keys.json\n@.hidden/notes.md\nUse tabs.")
+    put(tmp_path, ".hidden/notes.md", "KEY=44")
+    (tmp_path / "AGENTS.md").symlink_to(".env")
+    rules = ProjectRules.load(tmp_path)
+    assert "KEY" not in rules.format_for_prompt()
+    assert "AGENTS.md was not read: it is a link to a file that is no document" in rules.notes
+
+
+def test_a_rule_of_a_list_opens_no_fence(tmp_path: Path) -> None:
+    put(tmp_path, "LOOM.md", "## Rules\n- ```python\n- be brief\n")
+    assert ProjectRules.load(tmp_path).format_for_prompt() == "## Rules\n- '''python\n- be brief"

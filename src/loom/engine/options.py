@@ -49,7 +49,8 @@ class PrepareOptions(RequestOptions, total=False):
     # Error of a provider that refused the last request as too long: this request and all later
     # ones are shorter.
     overflow: object
-    # Folder of code: the system text contains a map of it, of the size of the zone `repo_map`.
+    # Folder of code: the system text contains its rules, and a map of it, each of the size of its
+    # zone.
     project: str | PathLike[str] | None
     # Names of skills whose text must be in the request.
     skills: Sequence[str]

@@ -3,11 +3,12 @@ compared by their lines, whatever the blanks in them.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-MIN_REPEAT_CHARS = 60  # of a block that is left out because it was said before
+MIN_REPEAT_CHARS = 60  # of blocks in a row that are left out because they were said before
+MAX_ROW_BLOCKS = 400  # that are compared as one row
 MAX_COMPARED_CHARS = 64_000  # of a text whose blocks are compared; what is beyond has seldom room
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:\s+|$)")
@@ -106,12 +107,24 @@ class SaidText:
         wanted = normalize_lines(text)
         return wanted.strip() != "" and wanted in self._text
 
+    def count_following(self, texts: Sequence[str]) -> int:
+        """How many of these texts are there one after the other, from the first one on."""
+        end = -1
+        for n, text in enumerate(texts):
+            wanted = normalize_lines(text)
+            if n == 0:
+                end = self._text.find(wanted)
+            if end < 0 or not self._text.startswith(wanted, end):
+                return n
+            end += len(wanted) - 1
+        return len(texts)
+
     def __bool__(self) -> bool:
         return bool(self._text)
 
 
 def drop_repeats(text: str, said: SaidText) -> str:
-    """The text without what is said already: "" if that is all of it. A short block stays, for it
+    """The text without what is said already: "" if that is all of it. What is short stays, for it
     may mean something else elsewhere; a heading goes with all that is under it.
     """
     if not said:
@@ -120,16 +133,26 @@ def drop_repeats(text: str, said: SaidText) -> str:
         return ""
     compared, rest = _split_off_rest(text)
     blocks = split_blocks(compared)
-    repeated = [
-        not block.level and len(block.text) >= MIN_REPEAT_CHARS and said.has(block.text)
-        for block in blocks
-    ]
+    repeated = _find_repeated(blocks, said)
     if not any(repeated):
         return text
     left = list(_drop_empty_headings(blocks, repeated))
     if not rest and all(block.level for block in left):
         return ""
     return "\n".join(filter(None, (join_blocks(left), rest)))
+
+
+def _find_repeated(blocks: list[MarkdownBlock], said: SaidText) -> list[bool]:
+    """For each block whether it is said already, in a row of blocks that is long enough."""
+    texts = [block.text for block in blocks]
+    repeated = [False] * len(blocks)
+    n = 0
+    while n < len(blocks):
+        stop = n + said.count_following(texts[n : n + MAX_ROW_BLOCKS])
+        if sum(map(len, texts[n:stop])) >= MIN_REPEAT_CHARS:
+            repeated[n:stop] = [not block.level for block in blocks[n:stop]]
+        n = max(stop, n + 1)
+    return repeated
 
 
 def _split_off_rest(text: str) -> tuple[str, str]:

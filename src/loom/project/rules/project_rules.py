@@ -19,6 +19,7 @@ from loom.project.rules.loom_file import LoomFile, parse_loom_file
 from loom.project.rules.operations import OperationVerdict, Patterns, judge_operation
 from loom.project.rules.pieces import Count, RulesPiece, write_pieces
 from loom.project.rules.reading import (
+    DOCUMENT_ENDINGS,
     MAX_FILE_BYTES,
     ReadFiles,
     RulesFile,
@@ -51,6 +52,7 @@ MAX_SETTINGS = 200  # values in `[rules]`
 FOREIGN = frozenset(
     {".git", "node_modules", "site-packages", "vendor", "third_party", ".venv", "venv"}
 )
+SHOWN_FOLDERS = (".github", ".claude", ".cursor")  # hidden ones that have documents
 _IMPORT = re.compile(r"\s*@([^\s@`]{1,400})\s*")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -200,8 +202,17 @@ def find_imports(file: RulesFile) -> Iterator[str]:
     here = os.path.dirname(file.path)
     for _, name in _import_lines(file.text):
         path = os.path.normpath(os.path.join(here, name)).replace("\\", "/")
-        if not name.startswith(("~", "/")) and not path.startswith("../"):
+        if not name.startswith(("~", "/")) and _is_document(path):
             yield path
+
+
+def _is_document(path: str) -> bool:
+    """Whether a path is that of a text for readers in the project, in no hidden folder: `.env` is
+    none.
+    """
+    parts = path.split("/")
+    hidden = [part for part in parts if part.startswith(".") and part not in SHOWN_FOLDERS]
+    return not hidden and path.lower().endswith(DOCUMENT_ENDINGS)
 
 
 def _import_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -365,7 +376,8 @@ def _pieces_of(rules: ProjectRules, source: RulesSource) -> Iterator[RulesPiece]
 
 
 def _list_piece(path: str, heading: str, lines: Sequence[str]) -> RulesPiece:
-    return RulesPiece(path, heading, "", "\n".join(lines), is_fenced=False, weight=OWN_WEIGHT)
+    body = "\n".join(lines).replace("```", "'''")  # a list opens no fence
+    return RulesPiece(path, heading, "", body, is_fenced=False, weight=OWN_WEIGHT)
 
 
 def _convention_piece(path: str, source: RulesSource) -> RulesPiece:

@@ -12,6 +12,8 @@ from unicodedata import category
 from msgspec import Struct
 
 MAX_FILE_BYTES = 256 * 1024  # of a file that are read
+# of files that a link or another file may lead to: nobody should be led to keys and data
+DOCUMENT_ENDINGS = (".md", ".mdc", ".markdown", ".txt", ".rst", ".cursorrules")
 MAX_TICKS = 16  # backquotes in a row: a longer row would need a fence that takes the whole budget
 _SETTLED_SECONDS = 0.1  # a file that is younger may change again without another time of change
 _OPEN_FLAGS = (
@@ -113,6 +115,9 @@ def _read(root: str, place: str, path: str, signature: Signature) -> RulesFile:
     real = os.path.realpath(place)
     if not is_within(root, real):
         return RulesFile(path, problem="it is a link to a place outside of the project")
+    name = os.path.basename(real)
+    if name != os.path.basename(place) and not name.lower().endswith(DOCUMENT_ENDINGS):
+        return RulesFile(path, problem="it is a link to a file that is no document")
     try:
         opened = os.open(real, _OPEN_FLAGS)
     except OSError as error:
