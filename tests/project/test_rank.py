@@ -449,6 +449,26 @@ def test_shares_are_chances_and_labels_follow_them(shop: ProjectIndex) -> None:
         assert sum(one.shares) == pytest.approx(1 if one.definitions else 0)
 
 
+@pytest.mark.parametrize("others", [10, 40, 400])
+def test_the_size_of_a_file_does_not_dilute_its_best_definitions(
+    tmp_path: Path, others: int
+) -> None:
+    best = "".join(
+        f"def parse_receipt_{name}(mail):\n    return receipt(mail)\n\n" for name in ("one", "two")
+    )
+    rest = "".join(
+        f"def other_{number}(mail):\n    return {number}\n\n" for number in range(others)
+    )
+    index = ProjectIndex(tmp_path)
+    index.entries = {"large.py": entry_of("large.py", rest + best)}
+    (file,) = rank_files(index, MapRequest(query="a receipt is parsed wrongly"))
+    shown = dict(zip((one.name for one in file.definitions), file.shares, strict=True))
+    assert shown["parse_receipt_one"] > 0.4
+    assert shown["parse_receipt_two"] > 0.4
+    assert sum(sorted(file.shares, reverse=True)[:10]) == pytest.approx(1.0)
+    assert list(file.shares) == sorted(file.shares, reverse=True)
+
+
 def test_files_alike_go_by_path(tmp_path: Path) -> None:
     index = indexed(tmp_path, {f"{name}.py": "def same():\n    pass\n" for name in "cab"})
     assert [one.path for one in rank_files(index, MapRequest(query="same"))] == [

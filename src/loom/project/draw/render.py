@@ -18,7 +18,7 @@ from loom.project.parse.symbols import Definition
 from loom.project.rank.ranking import RankedFile, Relevance
 
 HEADER = "## Project Files\n\n"
-PATH_WEIGHT = 0.6  # what showing a path is worth beside showing all that the file defines
+PATH_WEIGHT = 0.8  # what showing a path is worth beside showing all that the file defines
 SIGNATURE_WEIGHT = 0.3  # what a signature is worth next to the name
 # what a name is worth that stands under the same path already, in another class
 REPEATED_WEIGHT = 0.4

@@ -75,6 +75,9 @@ TOUCHED, FADING = 0.5, 0.85
 # Shares
 # how fast the chance falls with the score, between files and within one
 SHARP, SHARP_OWN = 3.0, 4.0
+# definitions that share the chance of a file: with all of them the best of a large file would
+# have next to none of it
+SHARING_DEFINITIONS = 10
 MIN_SCORE = 0.001  # of a score
 FOLLOW_ALONE = 0.85  # of PageRank
 # of what is kept to itself, stands inside of another, inside of a function
@@ -633,6 +636,19 @@ def _label(before: float, files: int) -> Relevance:
     return "low"
 
 
+def _sum_better(chances: Floats, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
+    """For each definition the chances of those of its file that share with it: the best few, and
+    all that are better. `chances` are in the order of files, best first.
+    """
+    first, places = np.repeat(starts, sizes), np.arange(len(chances))
+    last = np.maximum(
+        places, np.minimum(first + SHARING_DEFINITIONS, first + np.repeat(sizes, sizes)) - 1
+    )
+    sums = np.concatenate(([0.0], np.cumsum(chances)))
+    found: Floats = sums[last + 1] - sums[first]
+    return found
+
+
 def _order_definitions(
     own: dict[str, list[float]],
 ) -> dict[str, tuple[list[int], tuple[float, ...]]]:
@@ -652,7 +668,7 @@ def _order_definitions(
     tops = np.maximum(np.maximum.reduceat(scores, starts), scores.max() / 2)
     tops[tops <= 0] = 1.0
     chances = np.exp(SHARP_OWN * (scores[order] / np.repeat(tops, sizes) - 1))
-    shares = (chances / np.repeat(np.add.reduceat(chances, starts), sizes)).tolist()
+    shares = (chances / _sum_better(chances, starts, sizes)).tolist()
     numbers = (order - np.repeat(starts, sizes)).tolist()
     return {
         path: (numbers[a:b], tuple(shares[a:b]))
