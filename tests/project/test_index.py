@@ -27,6 +27,7 @@ from loom.project.index.entries import Entry, entry_of, pack_entry, unpack_entry
 from loom.project.index.files import list_files
 from loom.project.index.index_file import MAKERS
 from loom.project.index.project_index import ProjectIndex, open_index, recency
+from loom.project.parse.grammars import HAS_GRAMMARS
 from tests.shared import ROOT, examples
 
 # seconds before now that files of these tests were changed, so that nobody doubts when it was
@@ -756,9 +757,81 @@ def test_helpers_that_do_not_help(
     monkeypatch.setattr(sys, "executable", str(fake))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(workers, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(workers, "WAKE_SECONDS", 0.2)
     index = updated(large, cache)
     assert len(index.entries) == 104
     assert open_index(large, cache).update() == 0
+
+
+@pytest.fixture
+def broken_go(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A small project, and a grammar for Go that does what the file at this path says."""
+    write(root, "shop/mail.go", "package shop\n\nfunc SendReceipt(order Order) error {\n}\n")
+    write(root, "shop/cart.ts", "export class Cart {\n  total(): number { return 1 }\n}\n")
+    folder = tmp_path / "grammars"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(workers, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(workers, "MAX_FILE_SECONDS", 0)
+    yield folder / "tree_sitter_go.py"
+    workers.end_idle()
+
+
+@pytest.mark.skipif(not HAS_GRAMMARS, reason="no grammars")
+@pytest.mark.parametrize(
+    "does",
+    [
+        "import time; time.sleep(99)",
+        "while True: pass",
+        "held = [bytearray(2**30) for _ in range(64)]",
+        "import os; os.abort()",
+    ],
+)
+def test_a_grammar_that_never_ends_does_not_hold_up_a_small_project(
+    root: Path, cache: Path, broken_go: Path, does: str
+) -> None:
+    broken_go.write_text(f"{does}\n")
+    before = set(sys.modules)
+    index = updated(root, cache)
+    assert "tree_sitter_go" not in set(sys.modules) - before
+    names = {
+        path: [one.path for one in entry.parsed.definitions]
+        for path, entry in index.entries.items()
+    }
+    assert names["shop/mail.go"] == ["SendReceipt"]
+    assert names["shop/cart.ts"] == ["Cart", "Cart.total"]
+    assert open_index(root, cache).update() == 0
+
+
+@pytest.mark.skipif(not HAS_GRAMMARS, reason="no grammars")
+def test_of_a_kind_that_helpers_end_over_twice_no_more_is_tried(
+    root: Path, cache: Path, broken_go: Path, tmp_path: Path
+) -> None:
+    tried = tmp_path / "tried"
+    broken_go.write_text(
+        f"import os\nwith open({str(tried)!r}, 'a') as file: file.write('.')\nos.abort()\n"
+    )
+    for number in range(30):
+        write(root, f"shop/part{number}.go", f"package shop\n\nfunc Part{number}() {{\n}}\n")
+    index = updated(root, cache)
+    found = {one.name for entry in index.entries.values() for one in entry.parsed.definitions}
+    assert {f"Part{number}" for number in range(30)} < found
+    assert len(tried.read_text()) == workers.MAX_LOSSES_BY_ENDING
+
+
+@pytest.mark.skipif(not HAS_GRAMMARS, reason="no grammars")
+def test_one_helper_waits_for_the_next_change(root: Path, cache: Path) -> None:
+    workers.end_idle()
+    write(root, "cart.ts", "export class Cart {}\n")
+    index = updated(root, cache)
+    waiting = list(workers._idle)
+    assert len(waiting) == 1
+    write(root, "cart.ts", "export class Basket {}\n")
+    assert index.update() == 1
+    assert workers._idle == waiting
+    assert [one.name for one in index.entries["cart.ts"].parsed.definitions] == ["Basket"]
+    workers.end_idle()
+    assert not waiting[0].is_usable()
 
 
 def test_a_helper_never_runs_what_lies_beside_the_user(

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from loom.project.index.files import is_generated, read_text
-from loom.project.parse.languages import parse
+from loom.project.parse.languages import NeedsGrammar, Way, parse
 from loom.project.parse.symbols import Definition, Kind, ParsedFile
 from loom.project.parse.terms import terms_in, terms_of
 
@@ -38,10 +38,15 @@ class Entry(Struct, frozen=True, gc=False):
     tokens: int = 0
 
 
-def read_entry(root: Path, path: str) -> tuple[bytes, Entry]:
-    """The digest of a file's text, and what the index keeps of it."""
+def read_entry(root: Path, path: str, way: Way) -> tuple[bytes, Entry] | None:
+    """The digest of a file's text, and what the index keeps of it; None if that needs a grammar,
+    which this way does not use.
+    """
     text = read_text(root, path)
-    return digest_of(text), entry_of(path, text)
+    try:
+        return digest_of(text), entry_of(path, text, way)
+    except NeedsGrammar:
+        return None
 
 
 def digest_of(text: str | None) -> bytes:
@@ -50,10 +55,10 @@ def digest_of(text: str | None) -> bytes:
     return blake2b(text.encode(), digest_size=16).digest()
 
 
-def entry_of(path: str, text: str | None) -> Entry:
+def entry_of(path: str, text: str | None, way: Way = "grammar") -> Entry:
     if not text:
         return Entry(path)
-    parsed = parse(path, text)
+    parsed = parse(path, text, way)
     lines = text.count("\n") + (not text.endswith("\n"))
     tokens = -(-len(text.encode()) // _BYTES_PER_TOKEN)
     if is_generated(path, text):

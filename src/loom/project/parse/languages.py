@@ -2,16 +2,32 @@
 
 import re
 from functools import cache
+from typing import Literal
 
-from loom.project.parse.grammars import GRAMMARS, parse_by_grammar
+from loom.project.parse.grammars import GRAMMARS, HAS_GRAMMARS, parse_by_grammar
 from loom.project.parse.linewise import forms, parse_by_lines
 from loom.project.parse.python_lines import parse_python_lines
 from loom.project.parse.symbols import ParsedFile
 
+# How a text may be read: by a grammar if there is one; by how its lines begin; or without a grammar
+# only if the result is the same.
+Way = Literal["grammar", "lines", "plain"]
 
-def parse(path: str, text: str) -> ParsedFile:
+
+class NeedsGrammar(Exception):
+    """A text that must be read by a grammar."""
+
+
+def needs_grammar(path: str) -> bool:
+    """Whether a file is read by a grammar, as far as its path tells."""
+    ending = _ending(path)
+    language = _by_ending().get(path.rpartition("/")[2]) or _by_ending().get(ending, "")
+    return HAS_GRAMMARS and language != "python" and (language in GRAMMARS or ending in _PAGES)
+
+
+def parse(path: str, text: str, way: Way = "grammar") -> ParsedFile:
     """What a file defines and uses. Of a text in no language that is known: nothing, and its
-    language is "".
+    language is "". Raises NeedsGrammar only if the way is "plain".
     """
     language = language_of(path, text)
     if not language:
@@ -24,11 +40,13 @@ def parse(path: str, text: str) -> ParsedFile:
     grammar = language
     if ending == ".tsx" or (language == "javascript" and _FLOW.search(text, 0, 1000)):
         grammar = "tsx"
-    if grammar in GRAMMARS and (
-        parsed := parse_by_grammar(grammar, language, text, ending in _HEADERS)
-    ):
-        return parsed
-    return parse_by_lines(language, text)
+    if grammar not in GRAMMARS or not HAS_GRAMMARS or way == "lines":
+        return parse_by_lines(language, text)
+    if way == "plain":
+        raise NeedsGrammar
+    return parse_by_grammar(grammar, language, text, ending in _HEADERS) or parse_by_lines(
+        language, text
+    )
 
 
 def language_of(path: str, text: str) -> str:
