@@ -88,6 +88,9 @@ def test_the_tools_are_strict_and_every_provider_takes_them() -> None:
         "remember",
         "forget",
         "load_skill",
+        "decision_log",
+        "decision_query",
+        "pivot_decision",
     ]
     assert set(RECALLED) < {tool.name for tool in tools()}
     for tool in tools():
@@ -521,3 +524,33 @@ def test_no_call_raises(calls: list[tuple[str, str]]) -> None:
         session.append("The heddle, the warp and the weft: 4711.")
         for name, arguments in calls:
             call(session, name, arguments)
+
+
+def test_a_model_logs_queries_and_pivots_decisions(session: Session) -> None:
+    goal = {"node_type": "goal", "title": "Add authentication", "confidence": "85"}
+    said = done(session, "decision_log", goal)
+    [made] = session.decisions.active_goals()
+    assert said == f"Logged {made.id} [goal] Add authentication (confidence: 85%)"
+    child = {"node_type": "decision", "title": "Use JWT", "parent_id": made.id[:6]}
+    done(session, "decision_log", {**child, "edge_type": "chosen", "description": None})
+    jwt = session.decisions.recent()[0]
+    assert [edge.kind for edge in session.decisions.edges(jwt.id)] == ["chosen"]
+    assert jwt.session == session.id
+    goals = done(session, "decision_query", {"query_type": "active_goals"})
+    assert goals == f"{made.id} [goal] Add authentication (confidence: 85%)"
+    recent = {"query_type": "recent_decisions", "search_term": None, "limit": 1}
+    assert done(session, "decision_query", recent) == f"{jwt.id} [decision] Use JWT"
+    found = {"query_type": "search", "search_term": "jwt"}
+    assert done(session, "decision_query", found) == f"{jwt.id} [decision] Use JWT"
+    assert done(session, "decision_query", {"query_type": "pulse"}).startswith("Health: 80 of 100")
+    pivot = {"old_node_id": jwt.id, "observation": "no", "new_approach": "Use mTLS"}
+    assert "[decision] Use mTLS" in done(session, "pivot_decision", pivot)
+    assert session.decisions.decision(jwt.id).status == "superseded"
+    for tool, takes, why in (
+        ("decision_log", {"node_type": "gaol", "title": "x"}, "the nearest is goal"),
+        ("decision_log", {"node_type": "goal", "title": " "}, "needs a title"),
+        ("decision_log", {**child, "parent_id": "zzzz"}, "no decision"),
+        ("decision_query", {"query_type": "search"}, "search_term"),
+        ("pivot_decision", {**pivot, "new_approach": "again"}, "superseded by"),
+    ):
+        assert why in refused(session, tool, takes)

@@ -451,7 +451,7 @@ READS = {
     SessionDecisions: {
         *("active_goals", "decision", "edges", "folder", "folders", "graph", "list_all"),
         *("of_folder", "of_session", "own", "prior", "pulse", "rank", "recent", "revision"),
-        *("scope", "search"),
+        *("mermaid", "scope", "search", "write_up"),
     },
     Session: {
         *(

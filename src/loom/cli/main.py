@@ -43,6 +43,7 @@ _HOMES = {
     "config": _Home("settings.config", "config"),
     "convert": _Home("transcript.convert", "convert", reads_file=True),
     "count": _Home("request.budget", "count", reads_file=True),
+    "decisions": _Home("store.decisions", "decisions"),
     "demo": _Home("demo.commands", "demo"),
     "doctor": _Home("store.doctor", "doctor"),
     "events": _Home("store.events", "events"),

@@ -4,8 +4,10 @@ Nothing is logged by itself: only what a program, a person or a model logs is he
 another tenant, project or folder is seen.
 """
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
@@ -20,6 +22,7 @@ from loom.conversation.checked import (
 )
 from loom.conversation.metadata import write_metadata
 from loom.conversation.names import check_name
+from loom.decisions.mermaid import draw_mermaid
 from loom.decisions.pulse import MAX_LISTED, STALE_MS, Pulse, PulseList, compute_health
 from loom.decisions.values import (
     EDGE_KINDS,
@@ -40,6 +43,7 @@ from loom.decisions.values import (
     check_nodes,
     to_title,
 )
+from loom.decisions.write_up import write_up
 from loom.engine.notes import find_asked_terms
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, LoomError, describe
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 10
 MAX_GRAPH = 500  # decisions of a graph that is read whole, unless more are asked for
+MAX_DRAWN = 200  # decisions in a drawing, unless more are asked for
 MAX_SCORED = 200  # decisions that are read to know how much of what they say is asked for
 MAX_PULSES = 100  # graphs whose last pulse is kept
 MAX_TERMS = 1000  # of a decision
@@ -133,9 +138,10 @@ class ProjectDecisions:
         scope = self._workspace.scope
         return DecisionScope(scope.tenant, scope.project, self.folder)
 
-    def of_folder(self, folder: str) -> "ProjectDecisions":
+    @checks_arguments
+    def of_folder(self, folder: "str | PathLike[str]") -> "ProjectDecisions":
         """The decisions of another folder of the project; "" means of no folder."""
-        return ProjectDecisions(self._workspace, check_folder(folder))
+        return ProjectDecisions(self._workspace, find_folder(folder))
 
     @property
     def _session(self) -> str:
@@ -384,6 +390,22 @@ class ProjectDecisions:
         whose = None if session is None else check_name("session", session)
         return self._store.decisions.read_newest(self.scope, whose, most)
 
+    @checks_arguments
+    def write_up(
+        self, name: str | None = None, *, session: str | None = None, limit: int = MAX_GRAPH
+    ) -> str:
+        """Write decisions up as Markdown, for a pull request: goals, what was chosen and rejected
+        and why, what was done, and what came of it. It takes what `graph` takes.
+        """
+        return write_up(self.graph(name, session=session, limit=limit))
+
+    @checks_arguments
+    def mermaid(
+        self, name: str | None = None, *, session: str | None = None, limit: int = MAX_DRAWN
+    ) -> str:
+        """Draw decisions as a Mermaid flowchart. It takes what `graph` takes."""
+        return draw_mermaid(self.graph(name, session=session, limit=limit))
+
     @property
     def revision(self) -> int:
         """How often these decisions changed: what was made from them holds until it is another
@@ -499,6 +521,7 @@ class ProjectDecisions:
     alink = async_form(link)
     alist_all = async_form(list_all)
     alog = async_form(log)
+    amermaid = async_form(mermaid)
     aof_session = async_form(of_session)
     apivot = async_form(pivot)
     aprior = async_form(prior)
@@ -510,6 +533,7 @@ class ProjectDecisions:
     asearch = async_form(search)
     aset_confidence = async_form(set_confidence)
     asupersede = async_form(supersede)
+    awrite_up = async_form(write_up)
 
 
 class SessionDecisions(ProjectDecisions):
@@ -537,9 +561,10 @@ class SessionDecisions(ProjectDecisions):
         tree = self._row().tree
         return DecisionScope(tree.tenant, tree.project, self.folder)
 
-    def of_folder(self, folder: str) -> "SessionDecisions":
+    @checks_arguments
+    def of_folder(self, folder: "str | PathLike[str]") -> "SessionDecisions":
         """The decisions of another folder of the project; "" means of no folder."""
-        return SessionDecisions(self._workspace, self._row, self._run, check_folder(folder))
+        return SessionDecisions(self._workspace, self._row, self._run, find_folder(folder))
 
     @checks_arguments
     def own(self, limit: int = DEFAULT_LIMIT) -> list[Decision]:
@@ -577,11 +602,12 @@ def _notify_agent(workspace: Workspace, agent: str, content: str, what: Mapping[
         warnings.warn(f"{agent} was not notified: {error}", RuntimeWarning, stacklevel=2)
 
 
-def check_folder(folder: object) -> str:
-    """A folder as it is given: an absolute path, or ""."""
-    if not isinstance(folder, str) or "\0" in folder:
+def find_folder(folder: "str | PathLike[str]") -> str:
+    """The folder that is meant, as a path without links; "" if it is empty."""
+    path = os.fspath(folder)
+    if not isinstance(path, str) or "\0" in path:
         raise ChoiceError(f"folder must be the path of a folder, found {describe(folder)}")
-    return folder
+    return os.path.realpath(os.path.expanduser(path)) if path else ""
 
 
 def _make_pulse(counts: PulseCounts) -> Pulse:

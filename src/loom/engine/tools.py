@@ -1,5 +1,5 @@
 """Tools that a model may be given: bring back what was left out of its request, look for it, keep
-its own working state.
+its own working state, log what was decided (`decision_tools.py`).
 
 Each takes what its Struct says: the schema is made from it, and arguments are checked against it.
 What a model gets wrong it is told in the result, with the way out; what goes wrong in the store is
@@ -19,6 +19,8 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.searchable import ECHOES
+from loom.engine.decision_tools import DECISION_TOOLS, answer_decision_tool
+from loom.engine.decisions import SessionDecisions
 from loom.engine.memory import SessionMemory
 from loom.engine.search import DEFAULT_HITS
 from loom.engine.skills import SessionSkills
@@ -48,6 +50,8 @@ class Remembers(Protocol):
     def memory(self) -> SessionMemory: ...
     @property
     def skills(self) -> SessionSkills: ...
+    @property
+    def decisions(self) -> SessionDecisions: ...
 
 
 class _Recall(Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from"}):
@@ -176,6 +180,7 @@ TOOLS: dict[str, tuple[type[Struct], str]] = {
         _LoadSkill,
         "Get the instructions of a skill by its name, before you do such work.",
     ),
+    **DECISION_TOOLS,
 }
 _Given = TypeVar("_Given", bound=Struct)
 
@@ -251,7 +256,10 @@ def _does(session: Remembers, call: ToolCall) -> str:
         raise ChoiceError(
             f"{shorten(call.name)!r} is not a tool of Loom; its tools are {', '.join(TOOLS)}"
         )
-    match read_arguments(call, TOOLS[call.name][0]):
+    given = read_arguments(call, TOOLS[call.name][0])
+    if call.name in DECISION_TOOLS:
+        return answer_decision_tool(session.decisions, given)
+    match given:
         case _Recall() as asked:
             return _recall(session, asked)
         case _SearchContext() as asked:

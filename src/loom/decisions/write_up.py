@@ -1,0 +1,174 @@
+"""A decision graph in words: what a reader of a pull request wants to know.
+
+For each goal: which options there were, which were chosen or rejected and why, what was done, and
+what came of it. Titles and descriptions are quoted so that they cannot pass for headings.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from loom.decisions.values import Decision, DecisionEdge, DecisionGraph
+
+MAX_DESCRIPTION_CHARS = 600
+MAX_CHARS = 60_000  # of a write-up; the text of a pull request has at most 65,536
+_SIGNS = re.compile(r"([\\`*_\[\]<>#|~!&@$])")
+_PLAIN_EDGES = ("leads_to", "chosen", "rejected")
+_CHOICES = ("decision", "option")
+
+
+class _Place(Struct, frozen=True):
+    """A graph, by what is asked of it."""
+
+    decisions: dict[str, Decision]
+    outgoing: dict[str, list[DecisionEdge]]
+    incoming: dict[str, list[DecisionEdge]]
+
+
+def write_up(graph: DecisionGraph, title: str = "Decisions") -> str:
+    """The Markdown text of a graph."""
+    place = _index(graph)
+    goals = [each for each in graph.decisions if each.kind == "goal"]
+    blocks, told = [f"# {escape_markdown(title)}"], set[str]()
+    if not graph.decisions:
+        blocks.append("Nothing was decided.")
+    for goal in goals:
+        if goal.id in told:
+            continue
+        below = _below(place, goal.id, told)
+        told.update(each.id for each in below)
+        blocks += [f"## Goal: {_name(goal)}", *_describe(goal), *_write_group(place, below[1:])]
+    rest = [each for each in graph.decisions if each.id not in told]
+    if rest:
+        blocks += ["## Other decisions" if goals else "## What was decided"]
+        blocks += _write_group(place, rest)
+    if graph.left_out:
+        blocks.append(f"*{graph.left_out:,} more decisions are left out.*")
+    return _join(blocks)
+
+
+def _join(blocks: Sequence[str]) -> str:
+    """The blocks that fit, with a note of how many do not."""
+    room, kept = MAX_CHARS - 100, list[str]()
+    for block in blocks:
+        room -= len(block) + 2
+        if room < 0:
+            kept.append(f"*{len(blocks) - len(kept):,} more paragraphs are left out.*")
+            break
+        kept.append(block)
+    return "\n\n".join(kept) + "\n"
+
+
+def _index(graph: DecisionGraph) -> _Place:
+    place = _Place({each.id: each for each in graph.decisions}, {}, {})
+    for edge in graph.edges:
+        place.outgoing.setdefault(edge.source, []).append(edge)
+        place.incoming.setdefault(edge.target, []).append(edge)
+    return place
+
+
+def _below(place: _Place, start: str, told: set[str]) -> list[Decision]:
+    """A decision and what it leads to; not what belongs to another goal."""
+    seen, queue = {start: None}, [start]
+    for name in queue:
+        for edge in place.outgoing.get(name, ()):
+            found = place.decisions.get(edge.target)
+            if found is None or found.id in seen or found.id in told or found.kind == "goal":
+                continue
+            seen[found.id] = None
+            queue.append(found.id)
+    first, *others = [place.decisions[name] for name in seen]
+    return [first, *sorted(others, key=lambda each: (each.created, each.id))]
+
+
+def _write_group(place: _Place, decisions: Iterable[Decision]) -> list[str]:
+    found = list(decisions)
+    groups = (
+        ("Decided", [each for each in found if _is_taken(place, each)]),
+        ("Not taken", [each for each in found if _is_rejected(place, each)]),
+        ("Observed", [each for each in found if each.kind in ("observation", "revisit")]),
+        ("Done", [each for each in found if each.kind == "action"]),
+        ("Came of it", [each for each in found if each.kind == "outcome"]),
+    )
+    blocks: list[str] = []
+    for heading, members in groups:
+        if members:
+            lines = [line for each in members for line in _write_entry(place, each)]
+            blocks.append("\n".join((f"**{heading}**", "", *lines)))
+    return blocks
+
+
+def _is_rejected(place: _Place, decision: Decision) -> bool:
+    """Whether a decision or an option does not hold: it was rejected, or given up."""
+    if decision.kind not in _CHOICES:
+        return False
+    kinds = {edge.kind for edge in place.incoming.get(decision.id, ())}
+    return decision.status != "active" or ("rejected" in kinds and "chosen" not in kinds)
+
+
+def _is_taken(place: _Place, decision: Decision) -> bool:
+    return decision.kind in _CHOICES and not _is_rejected(place, decision)
+
+
+def _write_entry(place: _Place, decision: Decision) -> list[str]:
+    lines = [f"- {_label(place, decision)}{_name(decision)}"]
+    lines += [f"  {line}" for line in _quote(decision.description)]
+    for edge in place.incoming.get(decision.id, ()):
+        source = place.decisions.get(edge.source)
+        if edge.rationale and edge.kind != "supersedes" and source is not None:
+            words = "because" if edge.kind in _PLAIN_EDGES else edge.kind.replace("_", " ")
+            lines.append(f"  - {words}: {_one_line(edge.rationale)}")
+    for edge in place.outgoing.get(decision.id, ()):
+        target = place.decisions.get(edge.target)
+        if edge.kind == "supersedes" and target is not None:
+            why = f": {_one_line(edge.rationale)}" if edge.rationale else ""
+            lines.append(f"  - superseded by {escape_markdown(target.title)}{why}")
+    reason = decision.metadata.get("abandoned_because")
+    if isinstance(reason, str) and reason:
+        lines.append(f"  - abandoned: {_one_line(reason)}")
+    if decision.commits:
+        lines.append(f"  - commits: {', '.join(f'`{each[:12]}`' for each in decision.commits)}")
+    return lines
+
+
+def _label(place: _Place, decision: Decision) -> str:
+    if decision.kind in ("observation", "action", "outcome"):
+        return ""
+    kinds = [edge.kind for edge in place.incoming.get(decision.id, ())]
+    for kind in ("chosen", "rejected"):
+        if kind in kinds and decision.status == "active":
+            return f"{kind}: "
+    if decision.status != "active":
+        return f"{decision.status}: "
+    return "option: " if decision.kind == "option" else ""
+
+
+def _name(decision: Decision) -> str:
+    name = f"**{escape_markdown(decision.title or 'purged')}**"
+    if decision.kind == "goal" and decision.status != "active":
+        name += f" ({decision.status})"
+    if decision.confidence is not None:
+        name += f" ({decision.confidence}%)"
+    return name
+
+
+def _describe(goal: Decision) -> list[str]:
+    quoted = _quote(goal.description)
+    return ["\n".join(quoted)] if quoted else []
+
+
+def _quote(text: str) -> list[str]:
+    """A text as a quotation, cut if it is long."""
+    if len(text) > MAX_DESCRIPTION_CHARS:
+        text = text[: MAX_DESCRIPTION_CHARS - 1].rstrip() + "…"
+    return [f"> {escape_markdown(line.strip())}" for line in text.splitlines() if line.strip()]
+
+
+def _one_line(text: str) -> str:
+    return escape_markdown(" ".join(text.split()))
+
+
+def escape_markdown(text: str) -> str:
+    """A text without anything that Markdown or HTML would read."""
+    return _SIGNS.sub(r"\\\1", text)
