@@ -67,11 +67,11 @@ WRITTEN = """\
 
 **Not taken**
 
-- rejected: **Use cookies**
-  - because: they need sticky sessions
 - superseded: **Use JWT**
   - superseded by Use sessions: revocation
   - commits: `4fd1c2e9a7b0`
+- rejected: **Use cookies**
+  - because: they need sticky sessions
 
 **Observed**
 

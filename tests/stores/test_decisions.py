@@ -1,9 +1,11 @@
 """The decision graph: what is logged, linked, superseded, and who sees it."""
 
+import asyncio
 import random
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -417,3 +419,33 @@ def test_the_revision_changes_with_every_change(loom: Loom) -> None:
     assert seen == sorted(set(seen))
     assert decisions.of_folder("/elsewhere").revision == 0
     assert decisions.folders() == {"": 1}
+
+
+def test_a_session_logs_in_the_folder_that_it_works_in(loom: Loom, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    session = loom.new()
+    session.decisions.log("before")
+    session.set_options(project=str(tmp_path / "link"))
+    assert session.decisions.folder == str(tmp_path / "real")
+    session.decisions.log("after")
+    assert titles(session.decisions.own()) == ["after"]
+    assert titles(loom.decisions.list_all()) == ["before"]
+    assert titles(loom.decisions.of_folder(tmp_path / "link").recent()) == ["after"]
+    assert titles(session.decisions.of_folder("").own()) == ["before"]
+
+
+def test_a_request_shows_what_a_tool_logged_in_its_folder(loom: Loom, tmp_path: Path) -> None:
+    session = loom.new(model="gpt-4o")
+
+    async def ask() -> tuple[str, str]:
+        await session.prepare("Begin", project=tmp_path)
+        session.decisions.log("Rewrite the frobnicator", kind="goal")
+        here = await session.prepare("Go on", project=tmp_path)
+        (tmp_path / "b").mkdir()
+        there = await session.prepare("And there?", project=tmp_path / "b")
+        return str(here.openai()), str(there.openai())
+
+    here, there = asyncio.run(ask())
+    assert "Rewrite the frobnicator" in here
+    assert "Rewrite the frobnicator" not in there

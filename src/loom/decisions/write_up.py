@@ -19,7 +19,7 @@ _CHOICES = ("decision", "option")
 
 
 class _Place(Struct, frozen=True):
-    """A graph, by what is asked of it."""
+    """A graph, by what is asked of it; its decisions in their order."""
 
     decisions: dict[str, Decision]
     outgoing: dict[str, list[DecisionEdge]]
@@ -78,8 +78,8 @@ def _below(place: _Place, start: str, told: set[str]) -> list[Decision]:
                 continue
             seen[found.id] = None
             queue.append(found.id)
-    first, *others = [place.decisions[name] for name in seen]
-    return [first, *sorted(others, key=lambda each: (each.created, each.id))]
+    others = [each for name, each in place.decisions.items() if name in seen and name != start]
+    return [place.decisions[start], *others]
 
 
 def _write_group(place: _Place, decisions: Iterable[Decision]) -> list[str]:

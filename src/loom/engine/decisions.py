@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 10
 MAX_GRAPH = 500  # decisions of a graph that is read whole, unless more are asked for
 MAX_DRAWN = 200  # decisions in a drawing, unless more are asked for
-MAX_SCORED = 200  # decisions that are read to know how much of what they say is asked for
+MAX_SCORED = 100  # decisions that are read to know how much of what they say is asked for
 MAX_PULSES = 100  # graphs whose last pulse is kept
 MAX_TERMS = 1000  # of a decision
 ACTIVE_BONUS = 0.05  # of a score, for what still holds
@@ -118,8 +118,9 @@ class ConfidenceChange(Struct, frozen=True):
 class ProjectDecisions:
     """The decisions of a project, or of one of its folders."""
 
-    def __init__(self, workspace: Workspace, folder: str = "") -> None:
-        self._workspace, self._store, self._folder = workspace, workspace.store, folder
+    def __init__(self, workspace: Workspace, folder: Callable[[], str] = str) -> None:
+        """`folder` finds the folder whose decisions these are."""
+        self._workspace, self._store, self._find_folder = workspace, workspace.store, folder
 
     async def run_off_loop(self, work: Callable[[], _T]) -> _T:
         """Run work on these decisions in a thread of the store."""
@@ -129,8 +130,11 @@ class ProjectDecisions:
 
     @property
     def folder(self) -> str:
-        """The folder that these decisions belong to; "" if they belong to no folder."""
-        return self._folder
+        """The folder that these decisions belong to; "" if they belong to no folder.
+
+        In a session, it is the project that its requests named last.
+        """
+        return self._find_folder()
 
     @property
     def scope(self) -> DecisionScope:
@@ -141,7 +145,8 @@ class ProjectDecisions:
     @checks_arguments
     def of_folder(self, folder: "str | PathLike[str]") -> "ProjectDecisions":
         """The decisions of another folder of the project; "" means of no folder."""
-        return ProjectDecisions(self._workspace, find_folder(folder))
+        path = find_folder(folder)
+        return ProjectDecisions(self._workspace, lambda: path)
 
     @property
     def _session(self) -> str:
@@ -516,6 +521,7 @@ class ProjectDecisions:
     aattach = async_form(attach)
     adecision = async_form(decision)
     aedges = async_form(edges)
+    afolder = async_value(folder)
     afolders = async_form(folders)
     agraph = async_form(graph)
     alink = async_form(link)
@@ -530,6 +536,7 @@ class ProjectDecisions:
     arank = async_form(rank)
     arecent = async_form(recent)
     arevision = async_value(revision)
+    ascope = async_value(scope)
     asearch = async_form(search)
     aset_confidence = async_form(set_confidence)
     asupersede = async_form(supersede)
@@ -544,9 +551,11 @@ class SessionDecisions(ProjectDecisions):
         workspace: Workspace,
         row: Callable[[], SessionRow],
         run: Callable[[Callable[[], Any]], Any],
-        folder: str = "",
+        folder: Callable[[], str],
     ) -> None:
-        """`row` reads the session. `run` runs work in the turn of the session."""
+        """`row` reads the session. `run` runs work in the turn of the session. `folder` finds the
+        folder that it works in.
+        """
         super().__init__(workspace, folder)
         self._row, self._run = row, run
 
@@ -555,16 +564,11 @@ class SessionDecisions(ProjectDecisions):
         made: _T = await self._run(work)
         return made
 
-    @property
-    def scope(self) -> DecisionScope:
-        """Whose decisions these are."""
-        tree = self._row().tree
-        return DecisionScope(tree.tenant, tree.project, self.folder)
-
     @checks_arguments
     def of_folder(self, folder: "str | PathLike[str]") -> "SessionDecisions":
         """The decisions of another folder of the project; "" means of no folder."""
-        return SessionDecisions(self._workspace, self._row, self._run, find_folder(folder))
+        path = find_folder(folder)
+        return SessionDecisions(self._workspace, self._row, self._run, lambda: path)
 
     @checks_arguments
     def own(self, limit: int = DEFAULT_LIMIT) -> list[Decision]:

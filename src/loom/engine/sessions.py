@@ -59,7 +59,7 @@ from loom.engine.answers import (
     take_out_commands,
 )
 from loom.engine.aware import addendum, headers_from
-from loom.engine.decisions import SessionDecisions
+from loom.engine.decisions import SessionDecisions, find_folder
 from loom.engine.inputs import Given, parse_head, parse_with_metadata, title_of
 from loom.engine.knowledge import find_question, learn_cited, make_evidence
 from loom.engine.memory import SessionMemory
@@ -1279,7 +1279,12 @@ class Session:
     @property
     def decisions(self) -> SessionDecisions:
         """The decisions of the project. What is logged here is logged in this session."""
-        return SessionDecisions(self._workspace, lambda: self.row, self.run_off_loop)
+        return SessionDecisions(
+            self._workspace,
+            lambda: self.row,
+            self.run_off_loop,
+            lambda: find_folder(self._find_folder()[0] or ""),
+        )
 
     @property
     def skills(self) -> SessionSkills:

@@ -188,15 +188,15 @@ class StoredDecisions:
         with self._database.read() as reader:
             graph = find_graph(reader, scope)
             found: dict[str, list[int]] = {}
-            common: list[str] = []
+            common: dict[str, list[int]] = {}
             for term in sorted(set(terms)):
                 keys = [key for (key,) in reader.all(_HOLDING, graph, term)]
                 if len(keys) > MAX_HOLDING:
-                    common.append(term)
+                    common[term] = keys
                 elif keys:
                     found[term] = keys
-            for term in common[: _MAX_COMMON if found else None]:
-                found[term] = [key for (key,) in reader.all(_HOLDING, graph, term)]
+            for term in list(common)[:_MAX_COMMON]:
+                found[term] = common[term]
             counted = reader.first_row(_COUNT, graph)
         return DecisionMatches(found, counted[0] if counted else 0)
 
