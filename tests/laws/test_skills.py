@@ -221,3 +221,28 @@ def test_in_the_policy_of_partitions_skills_come_after_memory(loom: Loom, projec
         )
     )
     assert system.index("Be brief.") < system.index("REMEMBER") < system.index("<skill name=")
+
+
+@pytest.mark.parametrize("policy", sorted(policies()))
+def test_a_session_with_skills_goes_on_wherever_one_without_does(
+    loom: Loom, project: Path, policy: str
+) -> None:
+    requests = [PDF, NOTES, "Use the docker-images skill.", "Thanks.", PDF, "Continue."]
+    folders = [project / ".claude" / "skills"]
+    for window in (500, 1500, 5000):
+        options: dict[str, Any] = {"policy": policy, "window": window, "reserve_output": 60}
+        plain, skilled = loom.new(), loom.new()
+        before: list[Any] = []
+        for request in requests:
+            try:
+                ask(plain, request, **options)
+            except CannotFit:
+                break
+            context = ask(skilled, request, skill_folders=folders, **options)
+            messages = said(context)[1]
+            if context.report.epoch_reason == "continued" and policy == "default":
+                assert messages[0] == before[0]
+            before = messages
+            assert context.report.input_tokens <= context.report.usable
+            for session in (plain, skilled):
+                session.append({"role": "assistant", "content": f"{request} " * 20})

@@ -271,3 +271,16 @@ def test_a_list_that_is_too_long_is_shortened_and_says_so() -> None:
     assert COUNT(text) <= 300
     assert re.search(r"- \.\.\. and \d+ more$", text)
     assert write_catalog(skills, 3, COUNT, "Skills:") == ""
+
+
+def test_a_file_that_changes_is_read_again_and_what_it_names_is_bounded(project: Path) -> None:
+    tools = ", ".join(f"Tool{n}" for n in range(300))
+    file = put(project / "skills", "x", f"---\nname: x\nallowed-tools: {tools}\n---\nOne.\n")
+    (file.parent / "<b>").write_text("")
+    (file.parent / "notes.md").write_text("")
+    [first] = find_skills(project).found
+    assert find_skills(project).found == (first,)
+    assert len(first.allowed_tools) == 20
+    assert first.files == ("notes.md",)
+    file.write_text("---\nname: x\ndescription: New.\n---\nTwo.\n")
+    assert find_skills(project).found[0].body == "Two."

@@ -23,12 +23,14 @@ from loom.project.skills.frontmatter import LineProblem, Value, split_frontmatte
 
 PROJECT_PLACES = (".loom/skills", ".claude/skills", ".agents/skills", "skills")
 FILE_NAME = "SKILL.md"
-MAX_SKILL_BYTES = 256 * 1024  # of a file that are read
+MAX_SKILL_BYTES = 64 * 1024  # of a file that are read
 MAX_SKILLS = 500  # of all places
 MAX_FOLDER_ENTRIES = 2000  # of one place that are looked at
 MAX_DESCRIPTION_CHARS = 1024
 MAX_FILES = 20  # of a skill's folder that are named
 MAX_FILE_DEPTH = 3
+MAX_TOOLS = 20  # that a skill names
+_FILE = re.compile(r"[\w ./@+-]{1,100}")  # of its folder: others are not named
 MAX_NAME_CHARS = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARS - 1}}}")
 MIN_LIKENESS = 0.75  # of a key to one that is read, so that it is taken for a slip
@@ -181,14 +183,45 @@ def _read_skill(
     path = folder / FILE_NAME
     file = _label(path, root)
     try:
-        if not path.resolve().is_relative_to(place.within):
+        if not _is_inside(folder, path, place):
             problems.append(f"{file}: skipped; a link out of its folder is not followed")
             return None
+        key = (str(path), file, place.label, _sign(folder), _sign(path))
+        if (known := _read_before.get(key)) is not None:
+            return known
         text, cut = _read_text(path)
     except (OSError, RuntimeError) as error:
         what = getattr(error, "strerror", None) or str(error)
         problems.append(f"{file}: skipped; {what}")
         return None
+    skill = _parse_skill(text, cut, folder, place, file, problems)
+    if skill is not None:
+        if len(_read_before) >= MAX_SKILLS:
+            _read_before.clear()
+        _read_before[key] = skill
+    return skill
+
+
+# skills by their files, for as long as these are as they were
+_read_before: dict[tuple[object, ...], Skill] = {}
+
+
+def _sign(path: Path) -> tuple[int, ...]:
+    """What is different once a file or a folder was written."""
+    about = os.stat(path)
+    return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino
+
+
+def _is_inside(folder: Path, path: Path, place: _Place) -> bool:
+    """Whether no link leads out of the place."""
+    if not os.path.islink(folder) and not os.path.islink(path):
+        return True
+    return path.resolve().is_relative_to(place.within)
+
+
+def _parse_skill(
+    text: str, cut: int, folder: Path, place: _Place, file: str, problems: list[str]
+) -> Skill | None:
     read = split_frontmatter(text)
     wrong = [_place_problem(file, problem) for problem in read.problems]
     if cut:
@@ -278,8 +311,10 @@ def _name_unknown_keys(file: str, text: str, values: dict[str, Value]) -> list[s
     """A line for each key that is a slip of a key that is read."""
     made = []
     for key in values:
+        if key in _READ_KEYS or key in _OTHER_KEYS:
+            continue
         nearest = get_close_matches(key[:MAX_NAME_CHARS], _READ_KEYS, 1, MIN_LIKENESS)
-        if key not in _READ_KEYS and key not in _OTHER_KEYS and nearest:
+        if nearest:
             line = next(
                 (n for n, each in enumerate(text.split("\n"), 1) if each.startswith(key)), 1
             )
@@ -304,9 +339,13 @@ def _first_line(body: str) -> str:
 
 
 def _read_tools(value: Value | None) -> tuple[str, ...]:
+    names: Sequence[str] = ()
     if isinstance(value, str):
-        return tuple(filter(None, re.split(r"[,\s]+(?![^(]*\))", value)))
-    return value if isinstance(value, tuple) else ()
+        names = re.split(r"[,\s]+(?![^(]*\))", value)
+    elif isinstance(value, tuple):
+        names = value
+    short = (_one_line(name)[:MAX_NAME_CHARS] for name in names)
+    return tuple(name for name in short if name and not set(name) & set("<>"))[:MAX_TOOLS]
 
 
 def _list_files(folder: Path, within: Path) -> tuple[str, ...]:
@@ -327,8 +366,8 @@ def _list_files(folder: Path, within: Path) -> tuple[str, ...]:
             if entry.is_dir(follow_symlinks=False) and depth < MAX_FILE_DEPTH:
                 waiting.append((path, depth + 1))
             elif entry.is_file():
-                made.append(flatten(path.relative_to(folder).as_posix()))
-    return tuple(made[:MAX_FILES])
+                made.append(path.relative_to(folder).as_posix())
+    return tuple(filter(_FILE.fullmatch, made[:MAX_FILES]))
 
 
 def _scan(folder: Path) -> Sequence[os.DirEntry[str]]:
