@@ -464,8 +464,9 @@ def test_a_system_text_larger_than_the_window_is_refused_with_numbers(name: str)
 
 def test_tools_larger_than_the_window_are_refused_with_numbers() -> None:
     tools = [{"name": "f", "description": "word " * 3000, "input_schema": {}}]
+    policy = Policy.extends("default", name="all tools", tools="all")
     with pytest.raises(CannotFit, match=r"tools 3,\d\d\d"):
-        weave(said(2), tools=tools, model="gpt-4o", window=1000, reserve_output=0)
+        weave(said(2), tools=tools, model="gpt-4o", window=1000, reserve_output=0, policy=policy)
 
 
 # ── the gate ─────────────────────────────────────────────────────────────────

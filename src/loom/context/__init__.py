@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from loom.context.tail import add_to_tail as add_to_tail
     from loom.context.tail import find_free as find_free
     from loom.context.tail import find_shown as find_shown
+    from loom.context.tool_finder import answer_find_tools as answer_find_tools
+    from loom.context.tool_finder import finder_name as finder_name
+    from loom.context.tool_use import EpochTools as EpochTools
     from loom.context.weaving import build as build
     from loom.context.weaving import forget_dropped as forget_dropped
     from loom.context.weaving import go_on as go_on
@@ -102,6 +105,8 @@ else:
             "summary.drafts": ("SummaryDraft", "SummaryPrompt", "SummaryTask"),
             "summary.summaries": ("SummaryLimits", "add_dropped_note"),
             "tail": ("add_to_tail", "find_free", "find_shown"),
+            "tool_finder": ("answer_find_tools", "finder_name"),
+            "tool_use": ("EpochTools",),
             "weaving": ("build", "forget_dropped", "go_on", "weave"),
         },
     )

@@ -6,6 +6,7 @@ repair → budget → place sections → select history → assemble the request
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,12 +23,12 @@ from loom.context.history.fitting import Fitting
 from loom.context.history.outlook import Outlook, Prices, prices_of
 from loom.context.history.pieces import FittedHistory
 from loom.context.history.places import EVERYWHERE, Places
-from loom.context.history.reasons import ALONE
+from loom.context.history.reasons import ALONE, EpochReason
 from loom.context.history.select import select
 from loom.context.history.strategies import find_strategy
 from loom.context.history.whole_turns import own_tokens
 from loom.context.options import Options
-from loom.context.report import CUT, Continuation, Item, Piece, Report
+from loom.context.report import CUT, Action, Continuation, Item, Piece, Report
 from loom.context.request import Context
 from loom.context.rules import apply_rules, list_items
 from loom.context.sections import (
@@ -42,15 +43,30 @@ from loom.context.sections import (
     widen,
     widen_whole,
 )
+from loom.context.tool_choice import (
+    ToolChoice,
+    ToolQuestion,
+    apply_choice,
+    choose_tools,
+    find_missing_loads,
+    find_needs,
+    find_undeclared,
+    name_tools,
+    read_named_choice,
+)
+from loom.context.tool_use import EpochTools, follow_use
 from loom.conversation.canonical import to_json
 from loom.conversation.compactions import find_compaction, leave_out_compactions
 from loom.conversation.handles import to_lines
-from loom.conversation.message import Conversation, Message, Text, Tool
+from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import compaction_wires
 from loom.dialects.blocks import note_unknown_blocks
 from loom.dialects.repair import Change, RepairedConversation, mend_settings, repair
 from loom.errors import CannotFit
+
+# the newest messages: the tools that they call are in use, whatever else a request shows
+NEWEST_MESSAGES = 8
 
 
 class Material(Struct, frozen=True, kw_only=True):
@@ -97,6 +113,16 @@ class _Limits(Struct, frozen=True, kw_only=True):
         return self.budget.usable - self.usable
 
 
+class _Tools(Struct, frozen=True, kw_only=True):
+    """The tools of a request, how many tokens they may take, and why they are not those of the last
+    request.
+    """
+
+    choice: ToolChoice
+    limit: int
+    change: EpochReason | None = None
+
+
 class _RequestHead(Struct, frozen=True, kw_only=True):
     """What stands next to the history: system text with sections, tools, settings and the tail."""
 
@@ -122,6 +148,7 @@ class _Parts(Struct, frozen=True, kw_only=True):
     material: Material
     history: _History
     limits: _Limits
+    tools: _Tools
     head: _RequestHead
     fitting: Fitting
     selected: Selection
@@ -143,25 +170,12 @@ def make_request(
     limits = _set_limits(material)
     archive = _open_archive(material, history, previous)
     history = _apply_rules(material, history, archive)
-    head = _place_head(material, history, limits, archive, given_up)
-    fitting = _make_fitting(material, history, limits, archive, head)
-    if previous is not None:
-        fitting = replace(fitting, prices=_find_prices(material))
     if isinstance(previous, Renewal):
         previous = place_after_repair(previous, history.origins, history.conversation.messages)
-    selected = _select_history(fitting, previous)
-    if isinstance(selected, EpochEnds):
-        return selected
-    parts = _Parts(
-        material=material,
-        history=history,
-        limits=limits,
-        head=head,
-        fitting=fitting,
-        selected=selected,
-        given_up=given_up,
-        dropped_before=previous.dropped if isinstance(previous, Renewal) else 0,
-    )
+    parts = _fit(material, history, limits, archive, previous, given_up)
+    if isinstance(parts, EpochEnds):
+        return parts
+    head = parts.head
     request, changed = _assemble(parts)
     return Context(
         request,
@@ -183,6 +197,51 @@ def _find_compact_at(parts: _Parts) -> int | None:
     if policy.compaction == "ask":
         return int(parts.head.budget.window * policy.compact_at)
     return 0 if policy.compaction == "forbid" else None
+
+
+def _fit(
+    material: Material,
+    history: _History,
+    limits: _Limits,
+    archive: Archive,
+    previous: Epoch | Renewal | None,
+    given_up: Sequence[int],
+) -> _Parts | EpochEnds:
+    """All parts of a request. Each tool that it shows a call of is declared in it: where one is
+    not, the tools are chosen again with it.
+    """
+    in_use = _find_calls(material.given.messages[-NEWEST_MESSAGES:])
+    while True:
+        tools = _settle_tools(material, history, limits, previous, in_use)
+        with_tools = replace(
+            history, conversation=replace(history.conversation, tools=tools.choice.tools)
+        )
+        head = _place_head(material, with_tools, limits, archive, given_up)
+        fitting = _make_fitting(material, with_tools, limits, archive, head)
+        fitting = _expect_tools(fitting, material, history, limits, tools)
+        if previous is not None:
+            fitting = replace(fitting, prices=_find_prices(material))
+        selected = _select_history(fitting, previous)
+        if isinstance(selected, EpochEnds):
+            if tools.change and selected.reason.cause == "head":
+                return replace(selected, reason=tools.change)
+            return selected
+        shown = [message for piece in selected.fitted.pieces for message in piece.messages]
+        missing = find_undeclared(history.conversation.tools, tools.choice.epoch, shown)
+        if not missing or isinstance(previous, Epoch):
+            break
+        in_use |= missing
+    return _Parts(
+        material=material,
+        history=with_tools,
+        limits=limits,
+        tools=tools,
+        head=head,
+        fitting=fitting,
+        selected=selected,
+        given_up=given_up,
+        dropped_before=previous.dropped if isinstance(previous, Renewal) else 0,
+    )
 
 
 def continue_with_less(material: Material, context: Context) -> Continuation | None:
@@ -299,6 +358,123 @@ def _apply_rules(material: Material, history: _History, archive: Archive) -> _Hi
     return replace(
         history, conversation=conversation, pins=tuple(sorted({*history.pins, *ruled.kept}))
     )
+
+
+# Tools
+
+
+def _settle_tools(
+    material: Material,
+    history: _History,
+    limits: _Limits,
+    previous: Epoch | Renewal | None,
+    in_use: frozenset[str],
+) -> _Tools:
+    """The tools of the epoch that goes on, or those for one that begins."""
+    given, options, tools = material.given, material.options, history.conversation.tools
+    if options.policy.tools == "all" or options.document or not tools:
+        return _Tools(choice=ToolChoice(tools=tools), limit=0)
+    before = EpochTools() if previous is None else previous.tools
+    usage = follow_use(before, tools, given.messages, material.places)
+    limit = _limit_tools(material, limits)
+    if isinstance(previous, Epoch):
+        return _keep_tools(material, history, limits, previous, usage)
+    choice = choose_tools(
+        ToolQuestion(
+            tools=tools,
+            limit=limit,
+            count=_count_tool(limits),
+            messages=history.conversation.messages,
+            texts=[
+                *(message.text for message in history.conversation.system),
+                *(section.text for section in options.sections),
+            ],
+            must=in_use | read_named_choice(given.settings),
+            usage=usage,
+        )
+    )
+    return _Tools(choice=choice, limit=limit)
+
+
+def _keep_tools(
+    material: Material, history: _History, limits: _Limits, epoch: Epoch, usage: EpochTools
+) -> _Tools:
+    """The tools of the last request. If the model loaded others since, or called one that is left
+    out, they change, and the epoch ends.
+    """
+    tools, last, change = history.conversation.tools, epoch.tools, None
+    loads = find_missing_loads(last, usage)
+    called = find_undeclared(tools, last, history.conversation.messages[epoch.seen :])
+    called |= find_undeclared(tools, last, _calls_of(read_named_choice(material.given.settings)))
+    if called:
+        change = EpochReason("tool_called", {"names": name_tools(called)})
+    if loads:
+        change = EpochReason("tools_loaded", {"names": name_tools(loads)})
+    kept = replace(
+        usage,
+        selects=last.selects,
+        whole=(*last.whole, *loads, *sorted(called - {*loads})),
+        short=tuple(name for name in last.short if name not in loads),
+        order=last.order,
+    )
+    choice = apply_choice(tools, kept, _count_tool(limits))
+    return _Tools(choice=choice, limit=_limit_tools(material, limits), change=change)
+
+
+def _calls_of(names: frozenset[str]) -> list[Message]:
+    """A message that calls tools of these names."""
+    return [Message("assistant", tuple(ToolCall(name, name, "{}") for name in sorted(names)))]
+
+
+def _find_calls(messages: Sequence[Message]) -> frozenset[str]:
+    return frozenset(call.name for message in messages for call in message.calls)
+
+
+def _count_tool(limits: _Limits) -> Callable[[Tool], int]:
+    known: dict[Tool, int] = {}
+
+    def count(tool: Tool) -> int:
+        if tool not in known:
+            known[tool] = limits.counter.count_tools((tool,))
+        return known[tool]
+
+    return count
+
+
+def _limit_tools(material: Material, limits: _Limits) -> int:
+    """The tokens that definitions may take: those of the zone, next to the settings. A zone that
+    the caller sets counts alone; else it is as large as the policy's share of the window.
+    """
+    options, zone = material.options, limits.budget.get("tool_definitions") or 0
+    asked = options.zones.get("tool_definitions")
+    if asked:
+        zone = min(asked, limits.usable // 2)
+    else:
+        zone = max(zone, int(limits.usable * options.policy.tools_share))
+    return max(zone - limits.counter.count_settings(material.given.settings), 0)
+
+
+def _expect_tools(
+    fitting: Fitting, material: Material, history: _History, limits: _Limits, tools: _Tools
+) -> Fitting:
+    """The fitting, with what tools take at larger windows."""
+    share = _find_share(material)
+    if not tools.choice.epoch.selects or not share:
+        return fitting
+    count = limits.counter.count_tools
+    return replace(
+        fitting,
+        tools=count(tools.choice.tools),
+        all_tools=count(history.conversation.tools),
+        tools_share=share,
+    )
+
+
+def _find_share(material: Material) -> float:
+    """The share of the window that definitions may take; 0 if the caller sets their zone."""
+    if material.options.zones.get("tool_definitions"):
+        return 0.0
+    return material.options.policy.tools_share
 
 
 # Sections
@@ -595,6 +771,8 @@ def _continuation(parts: _Parts) -> Continuation:
         reason=selected.reason,
         returns=selected.returns,
         input_window=selected.input_window,
+        tools=parts.tools.choice.epoch,
+        all_tools=parts.material.given.tools,
     )
 
 
@@ -637,6 +815,7 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
             f"no map: no file of the project fits in its zone of {zone:,} tokens; enlarge the "
             "zone or the window"
         )
+    notes += _note_tools(parts)
     if parts.given_up:
         left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"
         notes.append(f"{left_out}: there is no room for them next to the goal and the request")
@@ -681,6 +860,20 @@ def _warn_of_evicted(parts: _Parts) -> list[str]:
     if parts.selected.is_continued or dropped <= most or parts.dropped_before > most:
         return []
     return [f"{dropped} messages evicted—consider summarization or archiving"]
+
+
+def _note_tools(parts: _Parts) -> list[str]:
+    """That tools are left out, and the way back."""
+    choice = parts.tools.choice
+    if not choice.epoch.selects:
+        return []
+    count = parts.limits.counter.count_tools
+    return [
+        f"{len(choice.left_out):,} of {len(parts.material.given.tools):,} tools are left out and "
+        f"{len(choice.shortened):,} shortened: their definitions take "
+        f"{count(parts.material.given.tools):,} tokens, and {parts.tools.limit:,} are for tools; "
+        f"{choice.tools[-1].name} lists and loads them"
+    ]
 
 
 def _is_answer_unknown(material: Material) -> bool:
@@ -737,6 +930,8 @@ def _list_items(parts: _Parts) -> tuple[Item, ...]:
     """A line for every item in the request and every span left out of it."""
     head, placed = parts.head, parts.head.placed
     own = [_count_own(placed, zone) for zone in ("system_prompt", "tool_definitions")]
+    cut = _list_cut_tools(parts)
+    whole = own[1] - head.settings - sum(item.after for item in cut)
     fixed = (
         Item("system", "system_prompt", "kept", "verbatim", own[0], own[0]),
         Item(
@@ -744,8 +939,8 @@ def _list_items(parts: _Parts) -> tuple[Item, ...]:
             "tool_definitions",
             "kept",
             "verbatim",
-            own[1] - head.settings,
-            own[1] - head.settings,
+            whole,
+            whole,
         ),
     )
     settings = Item(
@@ -753,11 +948,54 @@ def _list_items(parts: _Parts) -> tuple[Item, ...]:
     )
     return (
         *(item for item in fixed if item.after),
+        *cut,
         *placed.items,
         *((settings,) if head.settings else ()),
         *map(_list_change, parts.history.changes),
         *list_items(parts.selected.fitted.pieces, parts.limits.counter, parts.fitting.archive),
     )
+
+
+def _list_cut_tools(parts: _Parts) -> list[Item]:
+    """A line for each tool that is shortened or left out. Its handle brings back the definition,
+    and `find_tools` loads it.
+    """
+    choice, tools = parts.tools.choice, parts.material.given.tools
+    count, archive = parts.limits.counter.count_tools, parts.fitting.archive
+    needed: dict[int, int] = {}
+    if not choice.epoch.selects:
+        return []
+    if _find_share(parts.material):
+        needed = find_needs(tools, choice, _count_tool(parts.limits))
+    items = []
+    for n in sorted([*choice.shortened, *choice.left_out]):
+        action: Action = "shrunk" if n in choice.shortened else "dropped"
+        after = count((choice.shortened[n],)) if n in choice.shortened else 0
+        handle = archive.keep_text(f"tool {tools[n].name}", to_json(tools[n]))
+        items.append(
+            Item(
+                f"tools[{n}]",
+                "tool_definitions",
+                action,
+                f"{tools[n].name}: of less value to the request",
+                count((tools[n],)),
+                after,
+                (handle,),
+                _find_tool_window(parts, needed.get(n, 0)),
+            )
+        )
+    return items
+
+
+def _find_tool_window(parts: _Parts, needed: int) -> int:
+    """The window at which so many tokens of definitions are sent; 0 if their zone has one size at
+    any window.
+    """
+    share = _find_share(parts.material)
+    if not needed:
+        return 0
+    usable = ceil((needed + parts.head.settings) / share)
+    return ceil(usable / (1 - parts.limits.margin)) + parts.limits.reserve + 1
 
 
 def _count_own(placed: PlacedSections, zone: str) -> int:

@@ -38,6 +38,7 @@ GoalRule = Literal["first", "task", "request"]
 TaskResults = Literal["keep", "omit"]
 RequestRole = Literal["user", "system"]
 CompactionWish = Literal["leave", "ask", "forbid"]
+ToolRule = Literal["all", "select"]
 CounterFunction = Callable[[str], int]
 if TYPE_CHECKING:
     _AnyStrategy = StrategyName | StrategyFunction
@@ -55,6 +56,7 @@ _RIGHT_VALUES: dict[str, tuple[str, ...]] = {
     "goal": get_args(GoalRule),
     "task_results": get_args(TaskResults),
     "compaction": get_args(CompactionWish),
+    "tools": get_args(ToolRule),
 }
 _FUNCTION_FIELDS = ("strategy", "counter")  # that may be functions
 
@@ -184,6 +186,12 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     compaction: CompactionWish = "leave"
     # With `ask`: from which share of the window on.
     compact_at: float = 0.8
+    # Which tools are declared: `all`, or `select` those of most value to the request, if their
+    # definitions take more than the zone `tool_definitions`. The tool `find_tools` loads the rest.
+    tools: ToolRule = "all"
+    # Share of the window that tool definitions may use before any is left out, if that is more than
+    # the zone. If the caller sets the zone, that counts alone.
+    tools_share: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_values()
@@ -200,6 +208,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ("summarize_above", self.summarize_above, 0.1, 1),
             ("renew", self.renew, 0, 1),
             ("compact_at", self.compact_at, 0.1, 1),
+            ("tools_share", self.tools_share, 0, 0.5),
         )
         for name, value, low, high in shares:
             if not low <= value <= high:

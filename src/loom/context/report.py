@@ -12,7 +12,8 @@ from loom.context.history.outlook import Outlook
 from loom.context.history.places import Places, Stretch
 from loom.context.history.reasons import ALONE, EpochReason
 from loom.context.quotes import Quote, introduce_quotes, render_quotes
-from loom.conversation.message import Message, Text
+from loom.context.tool_use import EpochTools
+from loom.conversation.message import Message, Text, Tool
 from loom.conversation.turns import Span, exchanges
 from loom.errors import ChoiceError
 
@@ -146,6 +147,8 @@ class Continuation(Struct, frozen=True, kw_only=True):
     reason: EpochReason = ALONE  # why the epoch began, or that it goes on
     returns: Returns | None = None
     input_window: int = 0  # what requests could take when the epoch began
+    tools: EpochTools = EpochTools()  # which tools the epoch declares
+    all_tools: tuple[Tool, ...] = ()  # those of the caller
 
     def left_out(
         self, best: Callable[[Message], int], own: Callable[[Message], int]

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 from loom.context.handles import Archive
 from loom.context.report import Continuation, Report
 from loom.context.shorten.markers import declares_recall, without_tool
+from loom.context.tool_finder import answer_find_tools, finder_name
 from loom.conversation.canonical import to_sendable
 from loom.conversation.message import Carried, Conversation, Message, Text, ToolCall, ToolResult
 from loom.dialects import dialect
+from loom.dialects.input import parse_call
 from loom.dialects.repair import has_marks, limit_unstreamed
 
 
@@ -98,6 +100,19 @@ class Context(Struct, frozen=True):
         lines.
         """
         return self.archive.recall(handle)
+
+    def use(self, call: Any) -> Message | None:
+        """Answer a call of `find_tools`, the tool that lists and loads tools that this request
+        leaves out.
+
+        The call is a `ToolCall`, an object of an SDK, or JSON in any dialect. Append the message
+        after the call: the next request has the tools that it loads. Returns None for a call of any
+        other tool.
+        """
+        tools, made = self.continuation.all_tools, parse_call(call)
+        if made.name != finder_name(tools):
+            return None
+        return answer_find_tools(tools, made)
 
     def _render(self, name: str) -> dict[str, Any]:
         wire: dict[str, Any] = dialect(name).render(self.sent_conversation).wire

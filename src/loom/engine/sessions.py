@@ -23,10 +23,12 @@ from loom.context import (
     Report,
     SummaryTask,
     Working,
+    answer_find_tools,
     budget_for,
     check_options,
     find_policy,
     find_strategy,
+    finder_name,
     open_calls,
     policies,
 )
@@ -1394,10 +1396,15 @@ class Session:
         What was recalled is not cut again by the next epoch.
         """
         call = parse_call(call)
-        if not is_own_call(call, self.row.head.tools):
+        tools = self.row.head.tools
+        finds = call.name == finder_name(tools)
+        if not finds and not is_own_call(call, tools):
             return None
         if answered := self._result_of(call):
             return answered
+        if finds:
+            [node] = self.append(answer_find_tools(tools, call))
+            return node
         [node] = self.append(carry_out(self, call))
         skill = loaded_skill(call)
         if call.name in RECALLED or skill:

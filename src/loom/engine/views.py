@@ -5,9 +5,9 @@ back.
 from collections.abc import Mapping
 
 from msgspec import Struct, convert
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
-from loom.context import Epoch, Item, Piece, Quote, Stretch
+from loom.context import Epoch, EpochTools, Item, Piece, Quote, Stretch
 from loom.conversation.turns import Span
 from loom.stores import (
     VIEW_VERSION,
@@ -22,6 +22,7 @@ from loom.stores import (
     StoredView,
     StretchRecord,
     TextRecord,
+    ToolsRecord,
     ViewRecord,
 )
 
@@ -167,6 +168,7 @@ def _record_epoch(epoch: Epoch) -> EpochRecord:
         given_up=epoch.given_up,
         widened=epoch.widened,
         input_window=epoch.input_window,
+        tools=ToolsRecord(**asdict(epoch.tools)),
     )
 
 
@@ -183,6 +185,7 @@ def _epoch(record: EpochRecord, stored: StoredView) -> Epoch:
         given_up=record.given_up,
         widened=record.widened,
         input_window=record.input_window,
+        tools=EpochTools(**asdict(record.tools)),
     )
 
 

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from loom.stores.view_record import StoredView as StoredView
     from loom.stores.view_record import StretchRecord as StretchRecord
     from loom.stores.view_record import TextRecord as TextRecord
+    from loom.stores.view_record import ToolsRecord as ToolsRecord
     from loom.stores.view_record import ViewRecord as ViewRecord
     from loom.stores.views import FoundHandle as FoundHandle
     from loom.stores.views import HandleTarget as HandleTarget
@@ -191,6 +192,7 @@ else:
                 "SpanRecord",
                 "StoredView",
                 "StretchRecord",
+                "ToolsRecord",
                 "VIEW_VERSION",
                 "ViewRecord",
             ),

@@ -71,6 +71,19 @@ class PieceRecord(Struct, frozen=True, omit_defaults=True):
         return self.items[0].action == "covered"
 
 
+class ToolsRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which tools an epoch declares, and what is known of their use."""
+
+    selects: bool = False
+    whole: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    loaded: tuple[str, ...] = ()
+    trail: tuple[str, ...] = ()
+    until: int = 0
+    fresh: tuple[str, ...] = ()
+
+
 class EpochRecord(Struct, frozen=True, kw_only=True):
     """An epoch. What grows with each request of it is in columns of the table: how far the history
     was seen, and its hash.
@@ -85,6 +98,7 @@ class EpochRecord(Struct, frozen=True, kw_only=True):
     given_up: tuple[int, ...] = ()
     widened: dict[str, int] = {}
     input_window: int = 0
+    tools: ToolsRecord = ToolsRecord()
 
 
 class StretchRecord(Struct, frozen=True):

@@ -16,6 +16,7 @@ from loom.context.history.pieces import FittedHistory
 from loom.context.history.reasons import EpochReason
 from loom.context.history.summary_covers import SummarySpan
 from loom.context.report import Piece, Report, Returns
+from loom.context.tool_use import EpochTools
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Message
 from loom.conversation.turns import Span
@@ -48,6 +49,7 @@ class Epoch(Struct, frozen=True, kw_only=True):
     summaries: tuple[SummarySpan, ...] = ()  # those that there are, for the epoch that may begin
     # tokens that requests could take when it began; 0 if that is not known
     input_window: int = 0
+    tools: EpochTools = EpochTools()
 
     def has_outgrown(self, input_window: int) -> bool:
         """Whether a window is so much larger than when the epoch began that what was left out or
@@ -74,6 +76,7 @@ class Epoch(Struct, frozen=True, kw_only=True):
             given_up=found.given_up,
             widened=found.widened,
             input_window=found.input_window,
+            tools=found.tools,
         )
 
     def for_store(self) -> "Epoch":
@@ -131,6 +134,7 @@ class Renewal(Struct, frozen=True):
     archive: Archive | None = None  # what the last epoch left out, where no store has it
     repaired: bool = False  # places are already those of the history as repair left it
     dropped: int = 0  # messages that the last epoch left out
+    tools: EpochTools = EpochTools()  # what is known of the use of tools
 
 
 def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
@@ -146,6 +150,7 @@ def begin_after(epoch: Epoch, ends: EpochEnds) -> Renewal:
         archive=epoch.archive,
         repaired=True,
         dropped=sum(len(piece.span) for piece in epoch.pieces if piece.is_left_out),
+        tools=epoch.tools,
     )
 
 

@@ -6,6 +6,7 @@ floor: `replace` makes another.
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import ceil
 
 from msgspec import Struct
 
@@ -45,6 +46,9 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     reserve: int = 0  # at a larger window, which has the usual reserve
     margin: float = 0.0  # the share of the window that is kept free
     beside: int = 0  # what stands next to history at a window where no section has to be cut
+    tools: int = 0  # of that, the definitions of tools
+    all_tools: int = 0  # the same at a window where no tool is left out
+    tools_share: float = 0.0  # the share of a window that definitions may take
     room: int = 0  # what history may take
     room_with_covers: int = 0  # the same with covers, where the room is what these leave; else 0
     refill: float = 1.0  # the share of the room that a new epoch fills
@@ -138,4 +142,15 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
 
     def window_for(self, tokens: int) -> int:
         """The window that leaves so many tokens for history."""
-        return -int(-(tokens + self.beside) // (1 - self.margin)) + self.reserve + 1
+        needed = tokens + self.beside + self._count_more_tools(tokens + self.beside)
+        return -int(-needed // (1 - self.margin)) + self.reserve + 1
+
+    def _count_more_tools(self, tokens: int) -> int:
+        """What definitions take more at a window for so many tokens: a larger window has more of
+        the tools.
+        """
+        if self.all_tools <= self.tools:
+            return 0
+        # at that window, the tools take their share of it
+        usable = (tokens - self.tools) / (1 - self.margin - self.tools_share)
+        return max(0, min(self.all_tools, ceil(usable * self.tools_share)) - self.tools)

@@ -10,6 +10,7 @@ from loom.context import (
     Context,
     EpochEnds,
     EpochReason,
+    EpochTools,
     Handoff,
     Item,
     Options,
@@ -482,6 +483,7 @@ def _begin(
         early=ends is not None and ends.early,
         renew=asked.renewing is not None,
         dropped=sum(known.messages for _, _, known in found.view.left) if found.view else 0,
+        tools=found.view.epoch.tools if found.view else EpochTools(),
     )
     asking = replace(found.asking, path=found.path, options=options, summary=told.text, begins=True)
     asking = _draw_map(asking)
