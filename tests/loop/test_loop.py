@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loom import Agent, Loom, Message, Session, Text, ToolCall, ToolResult, dialect
+from loom import Agent, ChoiceError, Loom, Message, Session, Text, ToolCall, ToolResult, dialect
 from loom.conversation.message import Conversation
 from loom.errors import BrokenAnswer, RequestTooLong
 from loom.loop import Function, Limits, Loop, LoopEvent, SessionDesk, TaskDesk, TreeDesk
@@ -311,3 +311,37 @@ def test_a_long_run_in_a_small_window_keeps_its_goal(session: Session) -> None:
     )
     assert all(used <= window for used, window in sizes)
     assert len(results(session)) == outcome.spent.steps - 1
+
+
+def test_an_agent_lets_the_model_continue(tmp_path: Path) -> None:
+    """Each continuation is a branch; a continuation that asks for more is not obeyed."""
+    branches = ScriptedModel("First.", "Second.\n→ continue", "Third.")
+    with Loom.open(tmp_path / "loom.db", model=branches) as loom:
+        granted = ("loom_aware", "loom_generate")
+        loom.keep_agent(Agent(name="weaver", permissions=granted))
+        loom.keep_agent(Agent(name="ada", kind="human"))
+        tree = loom.new_tree("Tea")
+        tree.say("Which tea?", agent="ada")
+        with ScriptedModel("Let me see.\n→ continue n:3", "I take the second.") as model:
+            outcome = asyncio.run(Loop(TreeDesk(tree, "weaver"), model).run())
+        assert outcome.text == "I take the second."
+        [first] = tree.children(tree.session("ada").path[0].id)
+        continued = [node.message for node in tree.children(first.id) if node.message]
+        assert [message.text for message in continued][:3] == ["First.", "Second.", "Third."]
+        assert {message.role for message in continued[:3]} == {"assistant"}
+        assert "3 continuations of" in json.dumps(
+            [message.text for message in model.requests[1].messages]
+        )
+        branches.check_finished()
+
+
+def test_without_a_model_or_a_loop_nothing_continues(tmp_path: Path) -> None:
+    with Loom.open(tmp_path / "loom.db", model=ScriptedModel()) as loom:
+        loom.keep_agent(Agent(name="weaver", permissions=("loom_aware", "loom_generate")))
+        tree = loom.new_tree("Tea")
+        tree.say("Which tea?", agent="weaver", role="user")
+        [result] = tree.absorb(Message("assistant", (Text("→ continue"),)), agent="weaver").results
+        assert result.failed
+        assert "MODEL_ERROR: there is no model that could continue" in result.text
+        with pytest.raises(ChoiceError, match="times must be from 1 to 10"):
+            asyncio.run(tree.continue_at(times=11))

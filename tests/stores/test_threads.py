@@ -24,6 +24,7 @@ NO_WORK = {
         "open_handle",
         "bus",
         "publish_events",
+        "can_start",
         "decisions",
         "of_folder",
         "folder",

@@ -512,9 +512,9 @@ READS = {
 INSIDE = {
     SessionMemory: {"run_off_loop"},
     SessionDecisions: {"run_off_loop"},
-    Session: {"take", "emit", "run_off_loop", "summarize"},
-    LoomTree: {"run_off_loop"},
-    Loom: {"start", "listen", "emit", "open_handle", "publish_events", "run_off_loop"},
+    Session: {"take", "take_branch", "emit", "run_off_loop", "summarize"},
+    LoomTree: {"continue_at", "run_off_loop", "settle"},
+    Loom: {"can_start", "start", "listen", "emit", "open_handle", "publish_events", "run_off_loop"},
 }
 VERBS = [(cls, verb) for cls, verbs in WRITES.items() for verb in sorted(verbs)]
 ENGINE_ONLY = {"records", "handles", "behind", "progress", "overrides"}

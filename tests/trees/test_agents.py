@@ -159,7 +159,7 @@ the edge, not about the weft. ←
         f"[{c.short_id}] is back with ",
         '"notes", 1 part',
         "hint: → list documents",
-        "no model can be called from here yet",
+        "there is no model that could continue",
     ):
         assert expected in transcript, expected
 

@@ -458,11 +458,32 @@ class _Hand:
         below = f" with {count - 1} below it" if count > 1 else ""
         return f"[{node.short_id}] is {'pruned' if command.name == 'prune' else 'back'}{below}"
 
-    def _continue(self, _: Command) -> str:
-        raise _CommandRefused(
-            "MODEL_ERROR",
-            "no model can be called from here yet",
-            'write a continuation yourself: → respond "TEXT"',
+    def _continue(self, command: Command) -> str:
+        times = int(command.option("n", "1"))
+        here = self._session.cursor
+        if here is None or not self._workspace.can_start:
+            raise _CommandRefused(
+                "MODEL_ERROR",
+                "there is no model that could continue",
+                'write a continuation yourself: → respond "TEXT"',
+            )
+        name = self._session.row.agent
+
+        async def work() -> bool:
+            made = await self._tree.continue_at(here.id, times=times, agent=name)
+            return len(made) > 0
+
+        begun = self._workspace.start(f"{self._tree.id} {name} continue", work)
+        if not begun:
+            raise _CommandRefused(
+                "MODEL_ERROR",
+                "the model is still busy with your last continuations, or failed several times",
+                f"look at what there is: → view {here.short_id}",
+            )
+        noun = "continuation" if times == 1 else "continuations"
+        return (
+            f"{times} {noun} of [{here.short_id}] will be written as branches; → view "
+            f"{here.short_id} shows them"
         )
 
     # Documents: trees in buffer mode, by their titles

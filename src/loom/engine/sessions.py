@@ -1558,6 +1558,16 @@ class Session:
             self.refresh()
         return AnswerOutcome(words, tuple(nodes), results)
 
+    def take_branch(self, answer: Answer, at: str) -> list[Node]:
+        """Write an answer after any node of the tree, as a branch, with its usage.
+
+        The session stays where it is. `→` commands of the answer are left out, and not run.
+        """
+        speaker, messages = self._speaker(), answer.messages
+        if speaker is not None and speaker.loom_aware:
+            messages, _ = take_out_commands(messages)
+        return self._write(answer, 0, messages, AnswerPlace(self._node(at), None, late=True))
+
     def _learn_cited(self, words: str) -> None:
         """Remember what an answer cites of the evidence that its request had."""
         if self._guest or not find_cited(words):
@@ -1725,6 +1735,7 @@ class Session:
     asummary = async_value(summary)
     aswitch = async_form(switch)
     atake = async_form(take)
+    atake_branch = async_form(take_branch)
     aundo = async_form(undo)
     ause = async_form(use)
     aversions = async_form(versions)

@@ -21,6 +21,7 @@ from loom.conversation.checked import (
     refuse_unknown,
     show_options,
 )
+from loom.conversation.commands import MOST_CONTINUATIONS
 from loom.conversation.identity import node_id
 from loom.conversation.message import ROLES, Message, Role, Text
 from loom.conversation.metadata import KIND as METADATA
@@ -35,7 +36,8 @@ from loom.engine.inputs import Given, parse_one_message
 from loom.engine.options import PrepareOptions, TreePrepareOptions, check_sources
 from loom.engine.sessions import Session
 from loom.engine.workspace import Workspace
-from loom.errors import ChoiceError
+from loom.errors import ChoiceError, describe
+from loom.providers.models import Model
 from loom.runtime.threads import async_form, async_value
 from loom.stores import (
     EdgeMark,
@@ -638,6 +640,48 @@ class LoomTree:
         if at is None and session.cursor is None and (newest := self._newest_node()):
             at = newest.id
         return session, at
+
+    async def continue_at(
+        self,
+        at: str | None = None,
+        *,
+        times: int = 1,
+        agent: str | None = None,
+        model: Model | None = None,
+    ) -> list[Node]:
+        """Let a model continue after a node, several times: each continuation is a branch.
+
+        The node is that of `at`, or the agent's current one. The agent stays where it is, and `→`
+        commands in the answers are not run. The model is that of the store, unless one is given.
+        """
+        check_number("times", times)
+        if not 1 <= times <= MOST_CONTINUATIONS:
+            raise ChoiceError(
+                f"times must be from 1 to {MOST_CONTINUATIONS}, found {describe(times)}"
+            )
+        answering = self._workspace.model if model is None else model
+        if answering is None:
+            raise ChoiceError("there is no model that could continue; open the store with one")
+        session, node = await self.run_off_loop(lambda: self._find_end(at, agent))
+        made: list[Node] = []
+        for _ in range(times):
+            context = await self.prepare(at=node.id, agent=agent)
+            answer = await answering.answer(context)
+            made += await session.atake_branch(answer, node.id)
+        return made
+
+    async def settle(self) -> None:
+        """Wait until the background work is done."""
+        await self._workspace.settle()
+
+    def _find_end(self, at: str | None, agent: str | None) -> tuple[Session, Node]:
+        """The session of an agent, and the node that is continued."""
+        session = self.session(agent)
+        node = self.node(at) if at is not None else session.cursor or self._newest_node()
+        if node is None:
+            raise ChoiceError(f"tree {self.id} has no nodes yet; say something first")
+        self._check_live(node)
+        return session, node
 
     # What a tree says of itself
 

@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 # What a verb that runs in a thread leaves to the event loop that waits for it: events, and work
 # behind the scenes.
-_left_to_loop: ContextVar[list[Callable[[], None]] | None] = ContextVar(
+_left_to_loop: ContextVar[list[Callable[[], object]] | None] = ContextVar(
     "left_to_loop", default=None
 )
 
@@ -126,7 +126,7 @@ class Workspace:
         """Run work on the store in a thread of the store, and wait for it without blocking the
         event loop.
         """
-        left: list[Callable[[], None]] = []
+        left: list[Callable[[], object]] = []
 
         def run() -> _T:
             _left_to_loop.set(left)
@@ -183,30 +183,44 @@ class Workspace:
                     f"a listener failed on {event.kind!r}: {error!r}", RuntimeWarning, stacklevel=2
                 )
 
-    def start(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+    def start(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         """Let work for a session continue behind the scenes, where there is a model for it and a
-        loop to run in; one at a time.
+        loop to run in; one at a time. Returns whether it begins.
 
-        It says whether it went well. It is derived from what is stored, so that what a crash or a
-        failure cuts short is done after a later turn.
+        The work says whether it went well. It is derived from what is stored, so that what a crash
+        or a failure cuts short is done after a later turn.
         """
-        left = _left_to_loop.get()
-        if left is not None:  # this is a thread, and the loop is elsewhere
-            left.append(lambda: self.start(session, work))
-            return
         if (
             self.model is None
             or session in self._working
             or self._failed.get(session, 0) >= MAX_FAILURES
         ):
-            return
+            return False
+        left = _left_to_loop.get()
+        if left is not None:  # this is a thread, and the loop is elsewhere
+            left.append(lambda: self.start(session, work))
+            return True
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return
+            return False
         task = loop.create_task(work())
         self._working[session] = task
         task.add_done_callback(lambda done: self._end_task(session, done))
+        return True
+
+    @property
+    def can_start(self) -> bool:
+        """Whether there is a model for work behind the scenes, and a loop to run it in."""
+        if self.model is None:
+            return False
+        if _left_to_loop.get() is not None:
+            return True
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        return True
 
     def _end_task(self, session: str, task: asyncio.Task[bool]) -> None:
         del self._working[session]

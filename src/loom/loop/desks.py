@@ -119,6 +119,7 @@ class TreeDesk(SessionDesk):
 
     async def absorb(self, answer: Answer) -> TakenAnswer:
         outcome = await self._tree.aabsorb(answer, agent=self._agent)
+        await self._tree.settle()  # continuations that it asked for are there when it looks
         await self.session.arefresh()
         messages = [node.message for node in outcome.nodes if node.message]
         calls = tuple(call for message in messages for call in message.calls)
