@@ -3,6 +3,7 @@
 import pytest
 
 from loom import ProjectRules
+from loom.project.rules.loom_file import parse_loom_file
 
 RULES = ProjectRules(
     folder="/work/app",
@@ -64,3 +65,23 @@ def test_without_allowed_patterns_a_category_is_open_but_for_what_is_denied() ->
     rules = ProjectRules(folder="/", denied={"shell": ("rm",)})
     assert rules.judge("shell", "ls").why == "nothing is said of shell operations like this"
     assert not rules.is_allowed("shell", "rm x")
+
+
+def test_more_patterns_than_can_be_compared_allow_nothing_more() -> None:
+    many = ", ".join(f"p{n}" for n in range(600))
+    made = parse_loom_file(
+        f"## Allowed Operations\nnet: {many}\n## Denied Operations\nshell: {many}"
+    )
+    assert len(made.allowed["net"]) == 500
+    assert made.denied == {"shell": ("*",)}
+    assert made.problems == (
+        "net: it has more than 500 patterns; the first of them count",
+        "shell: it has more than 500 patterns; all of its operations are denied",
+    )
+
+
+def test_a_line_that_is_no_operation_is_denied_everywhere_and_allows_nothing() -> None:
+    made = parse_loom_file("## Allowed Operations\n- be nice\n## Denied Operations\n- rm -rf *\n")
+    assert made.allowed == {}
+    assert made.denied == {"*": ("rm -rf *",)}
+    assert [problem.split(":")[0] for problem in made.problems] == ["line 2", "line 4"]

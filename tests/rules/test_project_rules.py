@@ -436,3 +436,11 @@ def test_a_file_cannot_lead_to_keys_in_the_project(tmp_path: Path) -> None:
 def test_a_rule_of_a_list_opens_no_fence(tmp_path: Path) -> None:
     put(tmp_path, "LOOM.md", "## Rules\n- ```python\n- be brief\n")
     assert ProjectRules.load(tmp_path).format_for_prompt() == "## Rules\n- '''python\n- be brief"
+
+
+def test_a_file_full_of_lines_that_mean_nothing_makes_a_short_report(tmp_path: Path) -> None:
+    put(tmp_path, "LOOM.md", "## Denied Operations\n" + "\n".join(f"- {n}" for n in range(300)))
+    rules = ProjectRules.load(tmp_path)
+    assert len(rules.notes) == 6
+    assert rules.notes[-1] == "LOOM.md: 295 more lines that are not understood"
+    assert not rules.is_allowed("anything", "299")

@@ -1,6 +1,7 @@
 """`LOOM.md`: instructions, a list of rules, and the operations that are allowed and denied."""
 
 import re
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -8,6 +9,8 @@ from loom.project.rules.blocks import closes_fence
 from loom.project.rules.operations import ANY, Patterns, name_category
 from loom.project.rules.reading import on_one_line
 
+MAX_PATTERNS = 500  # of a category
+MAX_PATTERN_CHARS = 500
 _HEADING = re.compile(r"##\s+(.*?)[\s#:]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _BULLET = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+")
@@ -39,8 +42,8 @@ def parse_loom_file(text: str) -> LoomFile:
     instructions: list[str] = []
     rules: list[str] = []
     problems: list[str] = []
-    allowed: dict[str, tuple[str, ...]] = {}
-    denied: dict[str, tuple[str, ...]] = {}
+    allowed: dict[str, list[str]] = {}
+    denied: dict[str, list[str]] = {}
     for section in _split_sections(text):
         match section.title:
             case "rules":
@@ -53,11 +56,11 @@ def parse_loom_file(text: str) -> LoomFile:
                 said = "\n".join(line for _, line in section.lines).strip("\n")
                 instructions.append("\n".join(filter(None, (section.heading, said))))
     return LoomFile(
-        "\n\n".join(filter(str.strip, instructions)),
-        tuple(rules),
-        allowed,
-        denied,
-        tuple(problems),
+        instructions="\n\n".join(filter(str.strip, instructions)),
+        rules=tuple(rules),
+        allowed=_limit_patterns(allowed, False, problems),
+        denied=_limit_patterns(denied, True, problems),
+        problems=tuple(problems),
     )
 
 
@@ -97,7 +100,7 @@ def _read_items(lines: list[str]) -> list[str]:
     return items
 
 
-def _read_operations(section: _FileSection, found: dict[str, tuple[str, ...]]) -> list[str]:
+def _read_operations(section: _FileSection, found: dict[str, list[str]]) -> list[str]:
     """Add the patterns of a section; lines that are not `category: pattern, pattern`. Such a line
     denies in all categories; it allows nothing.
     """
@@ -115,13 +118,29 @@ def _read_operations(section: _FileSection, found: dict[str, tuple[str, ...]]) -
                 continue
             problems.append(f"{wanted}; it is denied in every category")
             category, patterns = ANY, said
-        name = name_category(category)
-        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *_read_patterns(patterns))))
+        found.setdefault(name_category(category), []).extend(_read_patterns(patterns))
     return problems
+
+
+def _limit_patterns(
+    found: Mapping[str, list[str]], is_denied: bool, problems: list[str]
+) -> dict[str, tuple[str, ...]]:
+    """The patterns by category, as many as can be compared. If more are denied, all is denied."""
+    made: dict[str, tuple[str, ...]] = {}
+    for category, patterns in found.items():
+        known = tuple(dict.fromkeys(patterns))
+        if len(known) > MAX_PATTERNS:
+            rest = "the first of them count"
+            known = known[:MAX_PATTERNS]
+            if is_denied:
+                rest, known = "all of its operations are denied", ("*",)
+            problems.append(f"{category}: it has more than {MAX_PATTERNS:,} patterns; {rest}")
+        made[category] = known
+    return made
 
 
 def _read_patterns(text: str) -> list[str]:
     """Patterns between commas. Backquotes and quotes around one are not part of it."""
     groups = (match.groups() for match in _PATTERN.finditer(text))
     patterns = (next(filter(None, group), "").strip() for group in groups)
-    return [pattern for pattern in patterns if pattern]
+    return [pattern[:MAX_PATTERN_CHARS] for pattern in patterns if pattern]

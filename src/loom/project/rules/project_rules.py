@@ -47,6 +47,7 @@ MAX_FOLDERS = 64  # folders at work that are looked into
 MAX_DEPTH = 16  # folders below the project
 MAX_IMPORTS = 16
 MAX_IMPORT_DEPTH = 5
+MAX_PROBLEMS = 5  # lines of a file that are told of
 MAX_SETTINGS = 200  # values in `[rules]`
 # Folders with the work of others, whose rules are not those of the project.
 FOREIGN = frozenset(
@@ -130,7 +131,10 @@ def load_rules(
     found = finder.find(LOOM_FILES, LOOM_FILES[0])
     if found:
         own = parse_loom_file(found.file.text)
-        notes += [f"{found.file.path}, {problem}" for problem in own.problems]
+        notes += [f"{found.file.path}, {problem}" for problem in own.problems[:MAX_PROBLEMS]]
+        if len(own.problems) > MAX_PROBLEMS:
+            more = len(own.problems) - MAX_PROBLEMS
+            notes.append(f"{found.file.path}: {more:,} more lines that are not understood")
     for name, paths in CONVENTIONS.items():
         finder.find(paths, name)
     for place in find_work_folders(finder.root, str(folder), touched):
