@@ -245,3 +245,15 @@ def test_what_is_missed_is_said(
     assert "coding, one shot: identifiers of the model" in verdict
     assert "newest" not in verdict
     assert "] user: " in capsys.readouterr().out
+
+
+def test_requests_get_the_skills_that_they_need_and_others_get_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bench: Any = import_module("skills")
+    figures = bench.measure(bench.HELD_OUT)
+    assert figures["recall"] >= 0.9
+    assert figures["precision"] >= 0.9
+    assert figures["quiet"] == 1.0
+    bench.main()
+    assert "held out precision=" in capsys.readouterr().out

@@ -246,3 +246,15 @@ def test_a_session_with_skills_goes_on_wherever_one_without_does(
             assert context.report.input_tokens <= context.report.usable
             for session in (plain, skilled):
                 session.append({"role": "assistant", "content": f"{request} " * 20})
+
+
+def test_what_was_loaded_comes_along_with_an_export(loom: Loom, project: Path) -> None:
+    session = loom.new(tools=tools())
+    ask(session, "Hello.", project=project)
+    call(session, 1, "flaky-tests")
+    with Loom.open(":memory:") as other:
+        other.import_lines(session.export())
+        copy = other.session(session.id)
+        assert len(copy.skills.list().found) == 14
+        system, _ = said(ask(copy, "Go on.", project=project))
+    assert "- flaky-tests: " in system

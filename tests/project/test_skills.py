@@ -244,6 +244,7 @@ def test_what_is_cut_ends_with_three_dots() -> None:
         ("/review this", True),
         ("run `review` first", True),
         ("please review my code", False),
+        ("cd /review/src", False),
         ("Apply pdf-forms to it", True),
         ("look into skills/pdf-forms/SKILL.md", False),
         ("pdf-forms-old is broken", False),

@@ -42,6 +42,7 @@ COMMON_WORDS = frozenset(
         using value want way well whenever work write wrong yes"""
     )
 )
+_PLURAL_CAPITALS = re.compile(r"\b([A-Z]{2,})s\b")
 _BEFORE_NAME = re.compile(r"(?:^|[\s(\"'`])[/$@]$")
 
 
@@ -62,7 +63,8 @@ def match_skills(skills: Sequence[Skill], request: str) -> list[SkillMatch]:
     named = _find_named(skills, request)
     others = [skill for skill in skills if skill not in named and not skill.is_manual]
     found = [SkillMatch(skill, 1.0, "the request names it", True) for skill in named]
-    words = {term: request[start:stop] for start, stop, term in find_term_spans(request)}
+    plain = _make_singular(request)
+    words = {term: plain[start:stop] for start, stop, term in find_term_spans(plain)}
     asked = words.keys() - FUNCTION_WORDS
     if not asked or not others:
         return found
@@ -86,7 +88,7 @@ class _SkillTerms:
         self.skill = skill
         self.name = frozenset(_split_name(skill.name)) - FUNCTION_WORDS
         about = f"{skill.description}\n{skill.when_to_use}"[:MAX_SKILL_CHARS]
-        self.about = frozenset(split_terms(about)) - FUNCTION_WORDS
+        self.about = frozenset(split_terms(_make_singular(about))) - FUNCTION_WORDS
         self.all = self.name | self.about
 
     def score(self, asked: AbstractSet[str], rarity: dict[str, float]) -> tuple[float, list[str]]:
@@ -100,6 +102,11 @@ class _SkillTerms:
         if len(telling) > 1 and telling <= asked:
             score += WHOLE_NAME_SCORE
         return score, sorted(weights, key=lambda term: (-weights[term], term))
+
+
+def _make_singular(text: str) -> str:
+    """A text with PDF for PDFs: the plural of a word in capitals is no name of two words."""
+    return _PLURAL_CAPITALS.sub(r"\1", text)
 
 
 def _split_name(name: str) -> list[str]:
@@ -132,9 +139,9 @@ def _find_name(name: str, request: str) -> int | None:
     pattern = rf"(?<![\w.-]){re.escape(name)}(?![\w-])(?!\.\w)"
     for found in re.finditer(pattern, request, re.IGNORECASE):
         before, after = request[: found.start()][-24:], request[found.end() :][:12]
-        if _BEFORE_NAME.search(before):
-            return found.start()
-        if not is_word and not before.endswith(("/", "\\")) and not after.startswith(("/", "\\")):
+        if after.startswith(("/", "\\")):  # a part of a path
+            continue
+        if _BEFORE_NAME.search(before) or (not is_word and not before.endswith(("/", "\\"))):
             return found.start()
         if before.endswith("`") and after.startswith("`"):
             return found.start()
