@@ -49,9 +49,12 @@ UPDATE_HEAD = "Skills for the current request. Their text comes from files of th
 
 
 class _SkillRoom(Struct, frozen=True):
-    """The tokens of the zone, of the list, and of the texts of active skills."""
+    """The tokens of the zone, those of it that are free, and at most how many of them the list and
+    the texts of active skills get.
+    """
 
     zone: int
+    free: int
     catalog: int
     active: int
 
@@ -152,14 +155,17 @@ def _write_catalog(asked: SkillRequest, options: Options, head: Conversation) ->
 def _write_active(
     asked: SkillRequest, options: Options, head: Conversation
 ) -> tuple[EpochText | None, tuple[str, ...]]:
-    """The text and the names of active skills, and a note for each."""
-
+    """The text and the names of active skills, and a note for each. They have what the list
+    leaves.
+    """
     ranked = rank_skills(asked)
     if not ranked:
         return None, ()
     count = _counter(options, head)
     hidden = [each.name for each in asked.loaded if each.is_shown]
-    tokens = _find_room(options, head).active - count(ACTIVE_HEAD) - 1
+    room, catalog = _find_room(options, head), _write_catalog(asked, options, head)
+    left = room.free - (count(catalog.text) if catalog else 0)
+    tokens = min(room.active, left) - count(ACTIVE_HEAD) - 1
     made = write_active(ranked, tokens, count, hidden)
     text = f"{ACTIVE_HEAD}\n{made.text}" if made.text else ""
     return EpochText(text, (*made.names, *hidden)), made.notes
@@ -218,7 +224,6 @@ def _list_news(catalog: EpochText | None, asked: SkillRequest) -> list[str]:
 
 def _find_room(options: Options, head: Conversation) -> _SkillRoom:
     """How large the zone may be, and how it is divided. What the caller says of the zone counts."""
-
     usable, count = budget_for(options, head).usable, _counter(options, head)
     catalog = min(MAX_CATALOG_TOKENS, usable // MAX_CATALOG_SHARE)
     active = min(MAX_ACTIVE_TOKENS, usable // MAX_ACTIVE_SHARE)
@@ -236,8 +241,7 @@ def _find_room(options: Options, head: Conversation) -> _SkillRoom:
     zones = {**options.zones, ZONE: size}
     sized = budget_for(replace(options, zones=zones), head)[ZONE]
     free = max(sized - taken - 2 * Section.FRAME_TOKENS, 0)
-    catalog = min(catalog, free // 2)
-    return _SkillRoom(size, catalog, max(min(active, free - catalog), 0))
+    return _SkillRoom(size, free, min(catalog, free // 2), active)
 
 
 def _limit_tail(asking: Asking) -> int:
