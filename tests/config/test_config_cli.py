@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from loom import Loom
+from loom.cli.agent.talk import Talk
 from loom.cli.main import cli
 from loom.cli.settings.config import example_file
 from loom.config.keys import KEYS
 from loom.config.project_file import PROJECT_FILE
 from loom.config.settings import USER_FILE, resolve_configuration
+from loom.providers.http.client import HttpModel
 
 
 @pytest.fixture
@@ -206,6 +209,28 @@ def test_a_session_remembers_its_folder_until_it_is_told_to_forget(project: Path
     assert run("session", "options", session, "--zone", "rules").exit_code == 2
     assert report("session", "options", session, "--forget", "folder")["folder"] is None
     assert "not set" in run("session", "options", session).stdout
+
+
+def test_the_weak_model_writes_the_summaries_of_a_talk(project: Path) -> None:
+    (project / PROJECT_FILE).write_text('[context]\nweak_model = "ollama:small"\n')
+    with Loom.open(":memory:", folder=project) as loom:
+        talk = Talk(loom, loom.new(), project, tools=False, yes=False)
+        assert loom.model is None
+        talk.use_model("ollama:large")
+        assert isinstance(loom.model, HttpModel)
+        assert loom.model is not talk.model
+
+
+def test_a_weak_model_without_a_key_is_reported(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    (project / PROJECT_FILE).write_text('[context]\nweak_model = "anthropic:small"\n')
+    with Loom.open(":memory:", folder=project) as loom:
+        Talk(loom, loom.new(), project, tools=False, yes=False).use_model("ollama:large")
+        assert loom.model is None
+    said = capsys.readouterr()
+    assert "without the model anthropic:small" in said.err + said.out
 
 
 def test_without_a_model_a_budget_needs_one(project: Path) -> None:

@@ -148,6 +148,8 @@ WRONG = [
     ("store = 'linked/x.db'", 1, "outside the project"),
     ("store = '.git/hooks/x'", 1, "folder of git"),
     ("store = '.'", 1, "outside the project"),
+    ("[context]\nmodel = 'https://evil.example/v1#m'", 2, "LOOM_MODEL"),
+    ("[context]\nweak_model = 'openai:m@http://x'", 2, "LOOM_WEAK_MODEL"),
     ("rules = 'be nice'", 1, "must be a table"),
     ("zork = 1", 1, "the keys are"),
     ("a = 1\nb = = 2", 2, "not valid TOML"),

@@ -53,7 +53,7 @@ KEYS = (
         "context.weak_model",
         "LOOM_WEAK_MODEL",
         "name",
-        "Cheaper model for summaries. Loom hands the name to the program that calls models.",
+        "Cheaper model that writes the summaries of `loom chat` and `loom run`.",
         "none",
         '"anthropic:claude-haiku-4-5"',
     ),

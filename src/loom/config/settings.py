@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -28,8 +28,10 @@ from loom.config.keys import (
 from loom.config.project_file import PROJECT_FILE, ProjectFile, read_project_file
 from loom.config.toml_files import TomlFile, read_text_file, read_toml_file
 from loom.config.user_folder import user_folder
-from loom.context import Policy, find_policy
 from loom.errors import ChoiceError, ConfigError, describe, shorten
+
+if TYPE_CHECKING:
+    from loom.context import Policy  # takes long to load, and few files name a policy
 
 USER_FILE = "loom/config.toml"
 IGNORE_PROJECT_VARIABLE = "LOOM_IGNORE_PROJECT_FILE"
@@ -63,7 +65,7 @@ class Configuration(Struct, frozen=True):
     project: ProjectFile
     user_file: Path
     values: dict[str, Setting]
-    policies: dict[str, str | Policy]  # by the origin of the value that names them
+    policies: "dict[str, str | Policy]"  # by the origin of the value that names them
 
     def get(self, key: str) -> Any:
         """The value of a key; None if nobody set it."""
@@ -96,7 +98,7 @@ class Configuration(Struct, frozen=True):
         return _text(self.get("store"))
 
     @property
-    def policy(self) -> str | Policy | None:
+    def policy(self) -> "str | Policy | None":
         """Name of the policy, or the policy itself."""
         return self.policies.get(self.values["context.policy"].origin)
 
@@ -209,6 +211,13 @@ def _read_file(found: _SourceValues, file: TomlFile, within: Path | None) -> Non
         origin = file.place(*path)
         if key.kind == "store":
             value = _find_store(file, value, within)
+        if key.kind == "name" and within is not None and "://" in value:
+            raise file.error(
+                f"the model {shorten(value)!r} is an address: a {PROJECT_FILE} may only name a "
+                "model; write the address into your own configuration file, or into "
+                f"{key.variable}",
+                *path,
+            )
         if name == "context.policy":
             found.policies[origin] = _find_policy(file, value, within)
         found.add(key, value, origin)
@@ -285,8 +294,10 @@ def _find_store(file: TomlFile, value: str, within: Path | None) -> str:
     return str(path)
 
 
-def _find_policy(file: TomlFile, value: Any, within: Path | None) -> str | Policy:
+def _find_policy(file: TomlFile, value: Any, within: Path | None) -> "str | Policy":
     """The policy that a file names, or that it is."""
+    from loom.context import Policy
+
     key = ("context", "policy")
     if isinstance(value, dict):
         fields = {"name": CONFIGURED_POLICY, **value}
@@ -302,10 +313,12 @@ def _find_policy(file: TomlFile, value: Any, within: Path | None) -> str | Polic
         raise file.error(str(error), *key) from None
 
 
-def load_policy(name: str, folder: Path, within: Path | None = None) -> str | Policy:
+def load_policy(name: str, folder: Path, within: Path | None = None) -> "str | Policy":
     """The name of a policy that ships, or the policy of a TOML file. A relative path starts in
     `folder`; the file must be in the folder `within`, if there is one.
     """
+    from loom.context import Policy, find_policy
+
     if not name.endswith(".toml"):
         return find_policy(name).name
     path = folder / os.path.expanduser(name)

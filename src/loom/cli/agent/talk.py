@@ -66,6 +66,17 @@ class Talk:
             self.model, self.model_name = ScriptedModel.always(answer_by_script), SCRIPTED
             return
         self.model, self.model_name = connect(name), name
+        self._use_weak_model()
+
+    def _use_weak_model(self) -> None:
+        """Let the configured weak model write the summaries, if it can be reached."""
+        weak = self.settings.weak_model
+        if weak is None:
+            return
+        try:
+            self.loom.model = connect(weak)
+        except LoomError as error:
+            note(f"summaries are made without the model {weak}: {error}")
 
     async def say(self, request: str | None, limits: Limits | None = None) -> LoopOutcome:
         """Say something, and let the model work until it is done."""
