@@ -485,10 +485,9 @@ def test_defect_building_a_request_calls_no_model_and_adds_nothing_after_the_bud
 
 
 def test_defect_tools_and_calls_are_measured() -> None:
-    tool = {"type": "function", "function": {"name": "t", "description": "d " * 3000}}
+    tool = {"type": "function", "function": {"name": "t", "description": "d " * 1500}}
     large = weave(said(3), tools=[tool], model="gpt-4o", policy="window").report
-    assert large.zones["tool_definitions"]["used"] > 3000
-    assert any("tool_definitions takes" in note for note in large.notes)
+    assert 1500 < large.zones["tool_definitions"]["used"] < 2048
     call = Message("assistant", (ToolCall("c", "t", json.dumps({"text": "word " * 2000})),))
     assert gate_counter("gpt-4o").count_message(call) > 2000
 

@@ -121,6 +121,19 @@ def test_projects_and_folders_never_see_each_others_decisions(
         assert "Decide" not in str(prepared(loom.new(), project=other_folder).conversation.messages)
 
 
+def test_what_a_session_logs_belongs_to_the_folder_that_it_works_in(
+    loom: Loom, project: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(project, target_is_directory=True)
+    session = loom.new()
+    prepared(session, project=link)
+    session.decisions.log("Use JWT tokens for auth")
+    assert "Use JWT" in tail(prepared(session, "And now?", project=project))
+    assert "Use JWT" in tail(prepared(session, "Next."))
+    assert "Use JWT" not in tail(prepared(loom.new()))
+
+
 def test_what_matters_to_the_request_is_shown_though_it_is_old(loom: Loom, clock: Clock) -> None:
     session = loom.new()
     loom.decisions.log("Sign cookies with the rotating secret")

@@ -29,7 +29,6 @@ from loom.engine.sources import (
     add_notes,
     add_single_decisions,
     add_single_project,
-    find_folder,
 )
 from loom.errors import ChoiceError, StoreError
 from loom.stores import find_absent
@@ -185,12 +184,11 @@ def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) ->
     session, project = options.get("session_id"), options.get("project_path")
     if session is None and project is None:
         return wish
-    folder = None if project is None else find_folder(project)
     loom, store = options.get("loom"), options.get("store")
     if loom is not None:
         if store is not None:
             raise ChoiceError("give an open Loom or a store, not both")
-        return _add_stored_decisions(wish, given, loom, session or "", folder)
+        return _add_stored_decisions(wish, given, loom, session or "", project)
     from loom.engine.loom import Loom as Opener
 
     url = None if store is None else fspath(store)
@@ -201,7 +199,7 @@ def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) ->
         return replace(wish, notes=(*wish.notes, f"no decisions: there is no store at {absent}"))
     try:
         with Opener.open(url) as opened:
-            return _add_stored_decisions(wish, given, opened, session or "", folder)
+            return _add_stored_decisions(wish, given, opened, session or "", project)
     except StoreError as error:
         if store is not None:
             raise
@@ -210,7 +208,11 @@ def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) ->
 
 
 def _add_stored_decisions(
-    wish: Options, given: Conversation, loom: Loom, session: str, folder: str | None
+    wish: Options,
+    given: Conversation,
+    loom: Loom,
+    session: str,
+    folder: str | PathLike[str] | None,
 ) -> Options:
     """The same with those of a store. A session that names no project has one of its own."""
     if folder is None:

@@ -32,10 +32,9 @@ from loom.engine.sources import (
     add_single_decisions,
     add_single_project,
     choose_single_skills,
-    find_folder,
     read_project,
 )
-from loom.errors import CannotFit, ChoiceError
+from loom.errors import CannotFit, ChoiceError, StoreError
 from loom.providers.knowledge import to_sections
 from loom.stores import SessionRow
 from loom.transcripts.runs import Run
@@ -168,11 +167,14 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
 
     def _add_project(self, options: Options, given: Conversation, project: Path) -> Options:
         """What is known of a project: decisions in a store, if there is one, the map and rules."""
-        if not self.where.absent():
-            with self.where.open() as loom:
-                scope = loom.decisions.of_folder(find_folder(project)).scope
-                question = DecisionQuestion(scope, "", find_question_in(given.messages))
-                options = add_single_decisions(options, given, loom.store, question)
+        try:
+            if not self.where.absent():
+                options = self._add_decisions(options, given, project)
+        except StoreError as error:
+            if self.where.store is not None:
+                raise
+            # Who names no store need not have one that can be read.
+            options = replace(options, notes=(*options.notes, f"no decisions: {error}"))
         return add_single_project(options, given, project, self.map_tokens is not None)
 
     def _add_skills(
@@ -184,6 +186,12 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         asked["sections"] = [*asked.get("sections", ()), *made.sections]
         asked["zones"] = {**made.zones, **(asked.get("zones") or {})}
         return made.notes
+
+    def _add_decisions(self, options: Options, given: Conversation, project: Path) -> Options:
+        with self.where.open() as loom:
+            scope = loom.decisions.of_folder(project).scope
+            question = DecisionQuestion(scope, "", find_question_in(given.messages))
+            return add_single_decisions(options, given, loom.store, question)
 
     def _find_knowledge(self, given: Conversation) -> list[Section]:
         """What the documents of the project say about the last request of a conversation."""

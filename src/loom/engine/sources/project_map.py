@@ -2,7 +2,6 @@
 needs beyond it.
 """
 
-import os
 from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -45,13 +44,6 @@ def check_project(project: "str | PathLike[str]") -> None:
     from loom.project.maps import find_root
 
     find_root(project)
-
-
-def find_folder(project: "str | PathLike[str]") -> str:
-    """The folder of a project, as decisions and sessions name it."""
-    from loom.project.maps import find_root
-
-    return os.path.realpath(find_root(project))
 
 
 def rank_project(path: Path, project: "str | PathLike[str]") -> "RankedProject":
