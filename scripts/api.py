@@ -18,7 +18,7 @@ import loom
 from loom.conversation.checked import options_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
-NAMES = ("weave", "Context", "Report", "Policy", "Rule", "Loom", "Session", "LoomTree")
+NAMES = ("weave", "connect", "Context", "Report", "Policy", "Rule", "Loom", "Session", "LoomTree")
 COMMAND = "python scripts/api.py"
 HEAD = f"""# The Python API
 

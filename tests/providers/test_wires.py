@@ -1,5 +1,6 @@
 """A streamed answer is the answer that would have come at once, however its bytes are cut."""
 
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
 from loom.dialects.input import Answer, parse_answer
-from loom.errors import BrokenAnswer
+from loom.errors import BrokenAnswer, LoomError
+from loom.providers.http.folding import StreamFolding
 from loom.providers.models import CallChunk, ReasoningChunk, StreamEvent, TextChunk, WireChunk
 from loom.providers.wires import WIRES, SseEvent, SseReader, write_event
 from tests.providers.shapes import EVERY_RESPONSE, NAMES, Json
@@ -192,3 +194,33 @@ def test_an_empty_output_at_the_end_is_filled_from_the_items() -> None:
     folded, _, ended = fold("responses", [*events[:-1], SseEvent("", to_json(last))])
     assert ended
     assert folded == response
+
+
+JUNK = [None, True, -1, 0, 10**20, 1.5, "", "x", [], [1], [None], {}, {"type": 3}, [{}]]
+
+
+def damage(value: Any, chance: random.Random) -> Any:
+    """A value with something else in the place of some of its parts."""
+    if chance.random() < 0.06:
+        return chance.choice(JUNK)
+    if isinstance(value, dict):
+        return {key: damage(each, chance) for key, each in value.items() if chance.random() > 0.03}
+    if isinstance(value, list):
+        return [damage(each, chance) for each in value]
+    return value
+
+
+@pytest.mark.parametrize(("wire", "response"), EVERY_RESPONSE, ids=NAMES)
+def test_a_damaged_stream_raises_nothing_but_typed_errors(wire: str, response: Json) -> None:
+    for seed in range(150):
+        chance = random.Random(seed)
+        folding = StreamFolding("provider", WIRES[wire])
+        try:
+            for event in unfold(wire, response, 4):
+                data = event.data
+                if data != "[DONE]":
+                    data = to_json(damage(from_json(data), chance))
+                list(folding.feed(write_event(SseEvent("", data))))
+            folding.finish()
+        except LoomError:
+            pass

@@ -11,6 +11,7 @@ from loom.providers.wires.folding import (
     Json,
     Wire,
     object_of,
+    objects_of,
     place_of,
     reason_for,
     text_of,
@@ -52,8 +53,8 @@ class _MessageFold:
         match data.get("type"):
             case "message_start":
                 self._message |= object_of(data.get("message"))
-                for block in self._message.pop("content", None) or []:
-                    self._blocks[len(self._blocks)] = object_of(block)
+                for block in objects_of(self._message.pop("content", None)):
+                    self._blocks[len(self._blocks)] = block
             case "content_block_start":
                 yield from self._begin_block(data)
             case "content_block_delta":
@@ -106,7 +107,7 @@ class _MessageFold:
         elif kind == "signature_delta":
             block["signature"] = text_of(block.get("signature")) + text_of(delta.get("signature"))
         elif kind == "citations_delta":
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+            block["citations"] = [*objects_of(block.get("citations")), delta.get("citation")]
             yield wire_chunk(data, kind)
         else:  # a compaction, and what is newer than this table, is whole in one delta
             block |= {key: value for key, value in delta.items() if key != "type"}

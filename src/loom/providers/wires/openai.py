@@ -106,7 +106,7 @@ def _feed_call(calls: list[Json], chunk: Json) -> CallChunk:
     call, arguments = calls[place], ""
     for key, value in chunk.items():
         if key in ("function", "custom") and isinstance(value, dict):
-            inner = call.setdefault(key, {})
+            inner = call[key] = object_of(call.get(key))
             for name, piece in value.items():
                 if name in ("arguments", "input") and isinstance(piece, str):
                     inner[name] = text_of(inner.get(name)) + piece
