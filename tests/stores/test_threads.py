@@ -13,7 +13,13 @@ import pytest
 
 from loom import Conflict, Event, Loom, LoomTree, Session, StoreError
 from loom.providers.scripted import ScriptedModel
-from loom.types import ProjectDecisions, ProjectMemory, SessionDecisions, SessionMemory
+from loom.types import (
+    ProjectDecisions,
+    ProjectMemory,
+    SessionDecisions,
+    SessionMemory,
+    SessionSkills,
+)
 
 # What does no work of the store: names, listening, what has verbs of its own, and what is awaited
 # already.
@@ -29,6 +35,7 @@ NO_WORK = {
         "of_folder",
         "folder",
         "scope",
+        "skills",
     ),
     "notify_agent",
 }
@@ -39,7 +46,7 @@ WINDOW = {"window": 4000, "reserve_output": 500, "model": "gpt-4o"}
     "kind",
     [
         *(Loom, Session, LoomTree, ProjectMemory, SessionMemory),
-        *(ProjectDecisions, SessionDecisions),
+        *(ProjectDecisions, SessionDecisions, SessionSkills),
     ],
 )
 def test_every_synchronous_verb_has_a_form_that_is_awaited(kind: type) -> None:

@@ -1292,9 +1292,10 @@ class Session:
     def skills(self) -> SessionSkills:
         """The skills of the project that the last request named."""
         return SessionSkills(
-            self._state.skills,
-            lambda: self.path,
+            lambda: self._state.skills,
             lambda skills: self._keep_states(skills_values(skills)),
+            lambda: self.path,
+            self.run_off_loop,
         )
 
     @checks_arguments

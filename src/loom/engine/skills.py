@@ -1,8 +1,9 @@
 """What a session knows of skills: where they are, and which the model loaded or put away."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from os import PathLike, fspath
 from pathlib import Path as FilePath
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,8 +20,10 @@ from loom.project.skills.choosing import (
     write_skill,
 )
 from loom.project.skills.folders import Skills, check_skill_folders, find_skills
+from loom.runtime.threads import async_form
 from loom.stores import Node, Path
 
+_T = TypeVar("_T")
 MAX_LOADED = 16  # skills that are remembered
 MAX_LISTED_TOKENS = 2000  # of the list that the tool returns
 
@@ -139,23 +142,28 @@ class SessionSkills:
 
     def __init__(
         self,
-        state: SkillsState,
-        path: Callable[[], Path],
+        read: Callable[[], SkillsState],
         keep: Callable[[SkillsState], None],
+        path: Callable[[], Path],
+        run: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
-        self._state, self._path, self._keep = state, path, keep
+        self._read, self._keep, self._path, self._run = read, keep, path, run
 
-    def list(self) -> Skills:
+    async def run_off_loop(self, work: Callable[[], _T]) -> _T:
+        """Run work on these skills in a thread of the store."""
+        made: _T = await self._run(work)
+        return made
+
+    def list_all(self) -> Skills:
         """The skills that there are, with what is wrong in their files."""
-        return read_skills(self._state.project, self._state.folders)
+        state = self._read()
+        return read_skills(state.project, state.folders)
 
     @checks_arguments
     def load(self, name: str) -> str:
         """The text of a skill. It stays in sight: in the history, and later in its zone."""
-
-        skill = self.list().get(name)
-        self._state = self._state.load(SkillUse(skill.name, _request_of(self._path())))
-        self._keep(self._state)
+        skill = self.list_all().get(name)
+        self._keep(self._read().load(SkillUse(skill.name, _request_of(self._path()))))
         return write_skill(skill, MAX_ACTIVE_TOKENS, gate_counter(None).count_text)
 
     @checks_arguments
@@ -163,18 +171,21 @@ class SessionSkills:
         """Put a skill away. It is no longer in the request from the next epoch on. Returns its
         name.
         """
-        skill = self.list().get(name)
-        self._state = self._state.unload(SkillUse(skill.name, _request_of(self._path())))
-        self._keep(self._state)
+        skill = self.list_all().get(name)
+        self._keep(self._read().unload(SkillUse(skill.name, _request_of(self._path()))))
         return skill.name
 
     def describe(self) -> str:
         """All skills as a list, a line each."""
-
-        found = self.list().found
+        found = self.list_all().found
         count = gate_counter(None).count_text
         text = write_catalog(found, MAX_LISTED_TOKENS, count, "There are these skills:")
         return text or "There are no skills."
+
+    adescribe = async_form(describe)
+    alist_all = async_form(list_all)
+    aload = async_form(load)
+    aunload = async_form(unload)
 
 
 def note_result(state: SkillsState, name: str, node: str) -> SkillsState:

@@ -98,7 +98,7 @@ class Skills(Struct, frozen=True):
         )
 
 
-class _Place(Struct, frozen=True):
+class _SkillPlace(Struct, frozen=True):
     """A folder of skills; what is in it must be within the folder `within`."""
 
     folder: Path
@@ -143,18 +143,20 @@ def check_skill_folders(folders: Iterable[str | os.PathLike[str]]) -> None:
             raise ChoiceError(f"{shorten(str(folder), 200)} is not a folder of skills")
 
 
-def _list_places(root: Path | None, folders: Iterable[str | os.PathLike[str]]) -> Iterator[_Place]:
+def _list_places(
+    root: Path | None, folders: Iterable[str | os.PathLike[str]]
+) -> Iterator[_SkillPlace]:
     for folder in folders:
         path = Path(folder).resolve()
-        yield _Place(path, path, str(path))
+        yield _SkillPlace(path, path, str(path))
     if root is not None:
         for name in PROJECT_PLACES:
-            yield _Place(root / name, root, name)
+            yield _SkillPlace(root / name, root, name)
     user = user_skills_folder()
-    yield _Place(user, user.resolve(), str(user))
+    yield _SkillPlace(user, user.resolve(), str(user))
 
 
-def _list_skill_folders(place: _Place, problems: list[str]) -> list[Path]:
+def _list_skill_folders(place: _SkillPlace, problems: list[str]) -> list[Path]:
     """The folders of a place that have a SKILL.md, in the order of their names. A place that is a
     skill itself is one.
     """
@@ -178,7 +180,7 @@ def _list_skill_folders(place: _Place, problems: list[str]) -> list[Path]:
 
 
 def _read_skill(
-    folder: Path, place: _Place, root: Path | None, problems: list[str]
+    folder: Path, place: _SkillPlace, root: Path | None, problems: list[str]
 ) -> Skill | None:
     path = folder / FILE_NAME
     file = _label(path, root)
@@ -212,7 +214,7 @@ def _sign(path: Path) -> tuple[int, ...]:
     return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino
 
 
-def _is_inside(folder: Path, path: Path, place: _Place) -> bool:
+def _is_inside(folder: Path, path: Path, place: _SkillPlace) -> bool:
     """Whether no link leads out of the place."""
     if not os.path.islink(folder) and not os.path.islink(path):
         return True
@@ -220,7 +222,7 @@ def _is_inside(folder: Path, path: Path, place: _Place) -> bool:
 
 
 def _parse_skill(
-    text: str, cut: int, folder: Path, place: _Place, file: str, problems: list[str]
+    text: str, cut: int, folder: Path, place: _SkillPlace, file: str, problems: list[str]
 ) -> Skill | None:
     read = split_frontmatter(text)
     wrong = [_place_problem(file, problem) for problem in read.problems]
