@@ -337,6 +337,12 @@ _SENTENCES = (
     "The caller needs the right to do this; without it, the answer is an error with code 403.",
     "Prefer it over other ways to reach the same result, since it is faster and is logged.",
     "Every call is recorded with its time, and the record can be read by administrators.",
+    "Ids are the ones that earlier answers contain; do not make up an id or guess a part of it.",
+    "Texts may have up to two thousand characters, and longer ones are refused with an error.",
+    "An answer that takes more than thirty seconds ends with a timeout and can be asked for again.",
+    "The order of entries is the same in each call as long as nothing was changed in between.",
+    "Names are compared without regard to case, and blanks at their ends are removed first.",
+    "If several entries match, all of them are returned and the best one comes first.",
 )
 
 

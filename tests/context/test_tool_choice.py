@@ -207,6 +207,19 @@ def test_what_providers_run_and_what_tool_choice_names_stays() -> None:
     assert server in context.conversation.tools
 
 
+def test_tools_that_texts_of_loom_name_stay() -> None:
+    own = [make_tool(name, "Something else") for name in ("recall", "load_skill")]
+    assert {"recall", "load_skill"} <= set(names(select([say("Hello")], tools=(*TOOLS, *own))))
+
+
+def test_what_is_left_of_a_large_zone_makes_tools_whole() -> None:
+    limit = tokens(TOOLS) * 9 // 10
+    context = select([say("Hello")], zones={"tool_definitions": limit}, window=400_000)
+    used = tokens(context.conversation.tools)
+    assert limit * 0.97 <= used <= limit
+    assert sum(tool in TOOLS for tool in context.conversation.tools) > len(TOOLS) * 0.75
+
+
 def test_a_tool_of_the_caller_may_have_the_name_of_the_finder() -> None:
     own = Tool("find_tools", "Find screwdrivers.", '{"type":"object","properties":{"size":{}}}')
     context = select([say("Hello")], tools=(own, *TOOLS))

@@ -11,7 +11,7 @@ The choice holds for an epoch: tools are ahead of all else in the cache of a pro
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import ceil, log, sqrt
+from math import log, sqrt
 from typing import Any
 
 from msgspec import Struct
@@ -29,11 +29,14 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Carried, Message, Text, Tool, ToolResult
 from loom.conversation.words import split_terms
 
+# tools of Loom that texts of Loom name: markers, and the list of skills
+KEPT_TOOLS = (RECALL, "load_skill")
 MAX_TEXT_CHARS = 4_000  # of one message, how much tells what is asked for: its ends
 MAX_SYSTEM_CHARS = 40_000  # of the system text
 RECENT_MESSAGES = 8  # the newest messages that tell what the next call may be
 RECENT_DECAY = 0.75  # how much less each message before the newest one says
 LIKE_TOOLS = 5  # the best tools, which others are compared with
+SHORT_TOOLS = 24  # definitions that are short before what is left makes them whole
 # of what the tools in use leave: the part for whole definitions; the rest is for short ones
 WHOLE_SHARE = 0.25
 _FINDER_TOKENS = 200  # about what `find_tools` takes
@@ -180,23 +183,20 @@ def apply_choice(
 def find_needs(
     tools: Sequence[Tool], choice: ToolChoice, count: Callable[[Tool], int]
 ) -> dict[int, int]:
-    """For each tool that is not whole, the tokens at which it is: all before it are whole, and they
-    take their part of the room; or all are there, and those are whole.
+    """For each tool that is not whole, the tokens at which it is: with all before it, and with the
+    tools after it that are short.
     """
     cut = {*choice.shortened, *choice.left_out}
     costs = [count(tool) for tool in tools]
     shorts = [min(count(shorten_tool(tool)), costs[n]) for n, tool in enumerate(tools)]
     ranks = {name: rank for rank, name in enumerate(choice.epoch.order)}
-    order = sorted(range(len(tools)), key=lambda n: (ranks.get(tools[n].name, len(ranks)), n))
-    whole = sum(costs[n] for n in order if n not in cut)
-    every, total = sum(shorts) + whole, sum(costs)
+    order = sorted(cut, key=lambda n: (ranks.get(tools[n].name, len(ranks)), n))
+    whole = sum(costs) - sum(costs[n] for n in order) + _FINDER_TOKENS
     needed: dict[int, int] = {}
-    for n in order:
-        if n not in cut:
-            continue
+    for place, n in enumerate(order, 1):
         whole += costs[n]
-        every += costs[n] - shorts[n]
-        needed[n] = min(_FINDER_TOKENS + min(ceil(whole / WHOLE_SHARE), every), total)
+        after = sum(shorts[m] for m in order[place : place + SHORT_TOOLS])
+        needed[n] = min(whole + after, sum(costs))
     return needed
 
 
@@ -246,7 +246,9 @@ def _find_names(value: Any) -> Iterator[str]:
 
 def _find_must(asked: ToolQuestion) -> frozenset[str]:
     """The names of tools that are in use, loaded, run by the provider, or named by markers."""
-    fixed = (tool.name for tool in asked.tools if tool.kind != "function" or tool.name == RECALL)
+    fixed = (
+        tool.name for tool in asked.tools if tool.kind != "function" or tool.name in KEPT_TOOLS
+    )
     return frozenset([*asked.must, *asked.usage.loaded, *fixed])
 
 
@@ -279,7 +281,9 @@ class _Room:
                 self._left += self._saves(n)
 
     def fill(self, order: Sequence[int]) -> None:
-        """Add the first of these whole, others short. What is left makes some of those whole."""
+        """Add the first of these whole, then a number of others short. What is left makes those
+        whole, and then there are more of them.
+        """
         share = self._left * (1 - WHOLE_SHARE)
         rest = []
         for n in order:
@@ -287,15 +291,28 @@ class _Room:
                 self.take_whole(n)
             else:
                 rest.append(n)
-        for n in rest:
+        while rest and (batch := self._add_short(rest)):
+            self._make_whole(batch)
+            rest = [n for n in rest if n not in batch]
+
+    def _add_short(self, order: Sequence[int]) -> list[int]:
+        """Add short definitions, a number of them at most. Returns what was added."""
+        added: list[int] = []
+        for n in order:
+            if len(added) == SHORT_TOOLS:
+                break
             if self._short_costs[n] <= self._left:
                 self.short[n] = None
                 self._left -= self._short_costs[n]
+                added.append(n)
+        return added
+
+    def _make_whole(self, order: Iterable[int]) -> None:
         for n in order:
-            if n in self.short and self._saves(n) <= self._left:
+            if self._saves(n) <= self._left:
                 del self.short[n]
-                self.whole[n] = None
-                self._left -= self._saves(n)
+                self.take_whole(n)
+                self._left += self._short_costs[n]
 
     def _saves(self, n: int) -> int:
         return self._costs[n] - self._short_costs[n]

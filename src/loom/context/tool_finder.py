@@ -186,11 +186,13 @@ def list_matches(tools: Sequence[Tool], query: str) -> list[str]:
         return [f"No tool matches {shorten(query, 80)!r}. Try other words."]
     return [
         "The best match comes first. Load tools by their names.",
-        *(
-            f"- {tool.name}: {shorten(first_sentence(tool.description), _LINE_CHARS)}"
-            for tool in found[:MAX_LISTED_TOOLS]
-        ),
+        *map(_write_line, found[:MAX_LISTED_TOOLS]),
     ]
+
+
+def _write_line(tool: Tool) -> str:
+    name = " ".join(tool.name.split())
+    return f"- {name}: {shorten(first_sentence(tool.description), _LINE_CHARS)}"
 
 
 def _match(tools: Sequence[Tool], query: str) -> list[Tool]:
