@@ -101,7 +101,7 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
     write(tmp_path, b"#" * (MAX_CONFIG_BYTES + 1))
     problem = read_project_file(tmp_path).problem
     assert isinstance(problem, ConfigError)
-    assert "256 KiB" in str(problem)
+    assert "64 KiB" in str(problem)
 
 
 def test_a_link_out_of_the_project_is_refused(tmp_path: Path) -> None:

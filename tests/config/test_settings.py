@@ -136,6 +136,7 @@ WRONG = [
     ("[context.policy]\nextends = 'nobody'", 1, "unknown policy"),
     ("[context]\npolicy = 'missing.toml'", 2, "no such policy file"),
     ("[context]\npolicy = 'bad.toml'", 2, "bad.toml"),
+    ("[context]\npolicy = 'deep.toml'", 2, "deep.toml:2: a key has more than 16 parts"),
     ("[context]\npolicy = '../outside.toml'", 2, "outside"),
     ("[context]\npolicy = '/etc/passwd.toml'", 2, "outside"),
     ("[context]\npolicy = 'link.toml'", 2, "outside"),
@@ -162,6 +163,7 @@ def test_what_is_wrong_names_file_line_and_the_way_out(
 ) -> None:
     folder = home / "project"
     write(folder / "bad.toml", "name = 3")
+    write(folder / "deep.toml", "\n" + "a." * 50_000 + "a = 1")
     write(home / "outside.toml", "name = 'x'")
     (folder / "link.toml").symlink_to(home / "outside.toml")
     (folder / "linked").symlink_to(home)

@@ -203,3 +203,22 @@ def test_the_headroom_decides_when_a_summary_is_due(
 
     assert not is_due("[context]\nheadroom_floor_pct = 90")
     assert is_due("[context]\nheadroom_floor_pct = 10\nheadroom_ceiling_pct = 10")
+
+
+def test_a_broken_file_of_the_remembered_folder_is_reported(tmp_path: Path) -> None:
+    (tmp_path / ".loom.toml").write_text("[rules]\nstyle = = 1\n")
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        for options in ({"project": tmp_path}, {}):
+            context = asyncio.run(session.prepare("hum", **options))  # type: ignore[arg-type]
+            place = f"{tmp_path / '.loom.toml'}:2"
+            assert any(place in note for note in context.report.notes)
+
+
+def test_an_empty_folder_changes_nothing(tmp_path: Path) -> None:
+    with open_alike() as plain, open_alike() as other:
+        first = prepare(plain.new(), "hum")
+        again = prepare(other.new(), "hum", project=tmp_path)
+        assert first.openai() == again.openai()
+        said = set(again.report.notes) - set(first.report.notes)
+        assert all(note.startswith("no map: the project has no files") for note in said)

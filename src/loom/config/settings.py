@@ -26,7 +26,7 @@ from loom.config.keys import (
     zone_key,
 )
 from loom.config.project_file import PROJECT_FILE, ProjectFile, read_project_file
-from loom.config.toml_files import TomlFile, read_text_file, read_toml_file
+from loom.config.toml_files import TomlFile, parse_toml, read_text_file, read_toml_file
 from loom.config.user_folder import user_folder
 from loom.errors import ChoiceError, ConfigError, describe, shorten
 
@@ -325,6 +325,7 @@ def load_policy(name: str, folder: Path, within: Path | None = None) -> "str | P
     text = read_text_file(path, within)
     if text is None:
         raise ConfigError("there is no such policy file", path)
+    parse_toml(path, text)  # within limits, and an error names the line
     try:
         return Policy.from_toml(text)
     except ChoiceError as error:

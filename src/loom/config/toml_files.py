@@ -12,7 +12,7 @@ from msgspec import Struct
 from loom.config.key_lines import KeyLines, NestingError, find_key_lines
 from loom.errors import ConfigError
 
-MAX_CONFIG_BYTES = 256 * 1024
+MAX_CONFIG_BYTES = 64 * 1024
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 _MANY_DIGITS = re.compile(r"[0-9_]{4000,}")
 

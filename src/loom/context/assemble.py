@@ -812,8 +812,8 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
     if has_no_map(options.sections):
         zone = parts.head.budget["repo_map"]
         notes.append(
-            f"no map: no file of the project fits in its zone of {zone:,} tokens; enlarge the "
-            "zone or the window"
+            f"no map: the project has no files, or none that fits in its zone of {zone:,} tokens; "
+            "enlarge the zone or the window"
         )
     notes += _note_tools(parts)
     if parts.given_up:
