@@ -163,7 +163,7 @@ def test_what_is_wrong_names_file_line_and_the_way_out(
 ) -> None:
     folder = home / "project"
     write(folder / "bad.toml", "name = 3")
-    write(folder / "deep.toml", "\n" + "a." * 50_000 + "a = 1")
+    write(folder / "deep.toml", "\n" + "a." * 20_000 + "a = 1")
     write(home / "outside.toml", "name = 'x'")
     (folder / "link.toml").symlink_to(home / "outside.toml")
     (folder / "linked").symlink_to(home)
