@@ -17,6 +17,7 @@ from loom.conversation.canonical import from_json
 from loom.conversation.compactions import find_compaction, is_compaction, read_compaction
 from loom.conversation.message import Carried, Conversation, Opaque
 from loom.dialects import compaction_wires, dialect
+from loom.dialects.input import Answer
 from loom.providers.models import AnswerEnd
 from loom.providers.scripted import ScriptedModel, ScriptedServer
 
@@ -332,3 +333,17 @@ def test_a_compaction_goes_over_the_wire_and_back(wire: str, part: Opaque) -> No
     )
     if wire == "anthropic":
         assert "compact-2026-01-12" in second.headers["anthropic-beta"]
+
+
+def test_what_a_provider_compacted_does_not_teach_the_counter() -> None:
+    async def work(*parts: Any) -> str:
+        with Loom.open(":memory:") as kept:
+            session = kept.new(model="claude-sonnet-4-5")
+            for message in turns(10):
+                session.append(message)
+            await session.prepare("go on")
+            session.absorb(Answer(messages=(model(*parts),), prompt=40, completion=3, raw="{}"))
+            return session.row.calibration
+
+    assert asyncio.run(work(Text("On it."))) != ""
+    assert asyncio.run(work(OPEN, Text("On it."))) == ""

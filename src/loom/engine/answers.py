@@ -13,6 +13,7 @@ from loom.budget import models
 from loom.budget.calibration import observe
 from loom.conversation.canonical import to_json
 from loom.conversation.commands import Found, limit_batch, parse_commands
+from loom.conversation.compactions import is_compaction
 from loom.conversation.identity import node_id
 from loom.conversation.message import Message, Part, Text
 from loom.conversation.names import plain_name
@@ -233,7 +234,9 @@ def cost_of(row: SessionRow, answer: Answer, place: AnswerPlace) -> tuple[Usage 
             models.model(model), answer.prompt, answer.completion, answer.cached, answer.written
         )
     learnt = ""
-    if request and request.counted and answer.prompt:
+    # What a provider compacted first, it read as less than was sent.
+    compacted = any(is_compaction(part) for said in answer.messages for part in said.parts)
+    if request and request.counted and answer.prompt and not compacted:
         learnt = to_json(
             observe(
                 calibration(row), request.model, counted=request.counted, reported=answer.prompt

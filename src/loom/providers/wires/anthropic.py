@@ -10,10 +10,12 @@ from loom.providers.wires.folding import (
     Cutter,
     Json,
     Wire,
+    grow,
     object_of,
     objects_of,
     place_of,
     reason_for,
+    settle,
     text_of,
     to_event,
     wire_chunk,
@@ -47,7 +49,7 @@ class _MessageFold:
         self.is_ended = False
         self._message: Json = {"type": "message", "role": "assistant", "usage": {}}
         self._blocks: dict[int, Json] = {}
-        self._inputs: dict[int, str] = {}  # JSON text of calls that are not whole yet
+        self._inputs: dict[int, list[str]] = {}  # JSON text of calls that are not whole yet
 
     def feed(self, data: Json) -> Iterator[StreamEvent]:
         match data.get("type"):
@@ -95,17 +97,17 @@ class _MessageFold:
         if kind in _TEXTS:
             field = _TEXTS[kind]
             piece = text_of(delta.get(field))
-            block[field] = text_of(block.get(field)) + piece
+            grow(block, field, piece)
             yield TextChunk(piece) if kind == "text_delta" else ReasoningChunk(piece)
         elif kind == "input_json_delta":
             piece = text_of(delta.get("partial_json"))
-            self._inputs[place] = self._inputs.get(place, "") + piece
+            self._inputs.setdefault(place, []).append(piece)
             if block.get("type") == "tool_use":
                 yield CallChunk(place, arguments=piece)
             else:
                 yield wire_chunk(data, kind)
         elif kind == "signature_delta":
-            block["signature"] = text_of(block.get("signature")) + text_of(delta.get("signature"))
+            grow(block, "signature", text_of(delta.get("signature")))
         elif kind == "citations_delta":
             block["citations"] = [*objects_of(block.get("citations")), delta.get("citation")]
             yield wire_chunk(data, kind)
@@ -114,7 +116,7 @@ class _MessageFold:
             yield wire_chunk(data, kind)
 
     def _end_input(self, place: int) -> None:
-        written = self._inputs.pop(place, "")
+        written = "".join(self._inputs.pop(place, ()))
         if written.strip():
             self._blocks[place]["input"] = _read_input(written)
 
@@ -127,8 +129,9 @@ class _MessageFold:
         self._message |= {key: value for key, value in others.items() if value is not None}
 
     def response(self) -> Json:
-        blocks = {place: dict(block) for place, block in self._blocks.items()}
-        for place, written in self._inputs.items():  # of a stream that broke off
+        blocks = {place: settle(block) for place, block in self._blocks.items()}
+        for place, pieces in self._inputs.items():  # of a stream that broke off
+            written = "".join(pieces)
             if written.strip():
                 blocks[place]["input"] = _read_input(written)
         for block in blocks.values():

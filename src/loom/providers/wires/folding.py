@@ -45,6 +45,30 @@ class Wire(Struct, frozen=True, kw_only=True):
 Cutter = Callable[[str], list[str]]
 
 
+class GrowingText(list[str]):
+    """A text whose pieces still come. They are joined once, however many they are."""
+
+
+def grow(holder: Json, key: str, piece: str) -> None:
+    """Let a text of an object grow."""
+    text = holder.get(key)
+    if not isinstance(text, GrowingText):
+        text = holder[key] = GrowingText([text] if isinstance(text, str) else [])
+    text.append(piece)
+
+
+def settle(value: Any) -> Any:
+    """A value with its growing texts as texts. It shares nothing that still grows."""
+    match value:
+        case GrowingText():
+            return "".join(value)
+        case dict():
+            return {key: settle(each) for key, each in value.items()}
+        case list():
+            return [settle(each) for each in value]
+    return value
+
+
 def to_event(data: Json, name: str = "") -> SseEvent:
     return SseEvent(name, to_json(data))
 

@@ -14,10 +14,12 @@ from loom.providers.wires.folding import (
     Cutter,
     Json,
     Wire,
+    grow,
     object_of,
     objects_of,
     place_of,
     reason_for,
+    settle,
     text_of,
     to_event,
     wire_chunk,
@@ -72,7 +74,7 @@ class _ChatFold:
 
     def response(self) -> Json:
         choices = [
-            choice | {"message": {"role": "assistant", "content": None} | choice["message"]}
+            settle(choice | {"message": {"role": "assistant", "content": None} | choice["message"]})
             for _, choice in sorted(self._choices.items())
         ]
         return self._head | {"object": "chat.completion", "choices": choices}
@@ -84,7 +86,7 @@ def _feed_delta(message: Json, delta: Json) -> Iterator[StreamEvent]:
             for call in objects_of(value):
                 yield _feed_call(message.setdefault("tool_calls", []), call)
         elif key in _TEXTS and isinstance(value, str):
-            message[key] = text_of(message.get(key)) + value
+            grow(message, key, value)
             if value:
                 yield ReasoningChunk(value) if key in _REASONING else TextChunk(value)
         elif value is not None:
@@ -109,7 +111,7 @@ def _feed_call(calls: list[Json], chunk: Json) -> CallChunk:
             inner = call[key] = object_of(call.get(key))
             for name, piece in value.items():
                 if name in ("arguments", "input") and isinstance(piece, str):
-                    inner[name] = text_of(inner.get(name)) + piece
+                    grow(inner, name, piece)
                     arguments += piece
                 elif piece is not None and inner.get(name) != piece:
                     inner[name] = _join(inner.get(name), piece)

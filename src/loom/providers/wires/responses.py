@@ -10,9 +10,11 @@ from loom.providers.wires.folding import (
     Cutter,
     Json,
     Wire,
+    grow,
     object_of,
     objects_of,
     place_of,
+    settle,
     text_of,
     to_event,
     wire_chunk,
@@ -66,7 +68,7 @@ class _ItemFold:
         elif kind in _ARGUMENTS:
             item, field = self._item(place), _ARGUMENTS[kind]
             piece = text_of(data.get("delta"))
-            item[field] = text_of(item.get(field)) + piece
+            grow(item, field, piece)
             yield CallChunk(place, arguments=piece)
         elif kind == "response.output_item.added":
             yield from self._begin_item(place, data)
@@ -93,14 +95,14 @@ class _ItemFold:
         if at == len(parts):
             parts.append({"type": part_type, key: ""})
         piece = text_of(data.get("delta"))
-        parts[at] = parts[at] | {key: text_of(parts[at].get(key)) + piece}
+        grow(parts[at], key, piece)
         return ReasoningChunk(piece) if "reasoning" in kind else TextChunk(piece)
 
     def response(self) -> Json:
         # The last event repeats the whole output; some servers leave it empty.
         if self._response.get("output") and self.is_ended:
             return self._response
-        return self._response | {"output": [self._items[at] for at in sorted(self._items)]}
+        return self._response | {"output": [settle(self._items[at]) for at in sorted(self._items)]}
 
 
 def _render_answer(answer: Answer) -> Json:

@@ -1,5 +1,6 @@
 """Server-sent events, both ways: the lines by which providers stream an answer."""
 
+import re
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from loom.errors import BrokenAnswer
 
 MAX_EVENT_BYTES = 64 * 2**20  # of one event; more is a fault of the server
 _BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"[\r\n]")
 
 
 class SseEvent(Struct, frozen=True):
@@ -26,6 +28,7 @@ class SseReader:
         self._bytes = bytearray()
         self._lines: list[bytes] = []
         self._size = 0
+        self._scanned = 0  # bytes in which there is no end of a line
         self._is_first = True
 
     def feed(self, content: bytes) -> Iterator[SseEvent]:
@@ -45,17 +48,19 @@ class SseReader:
 
     def _take_line(self) -> bytes | None:
         """The next whole line without its end. A line ends with LF, CR or both."""
-        ends = [at for mark in (b"\n", b"\r") if (at := self._bytes.find(mark)) >= 0]
-        if not ends:
+        found = _LINE_END.search(self._bytes, self._scanned)
+        if found is None:
+            self._scanned = len(self._bytes)
             return None
-        at = min(ends)
-        width = 1
+        at, width = found.start(), 1
         if self._bytes[at : at + 1] == b"\r":
             if at + 1 == len(self._bytes):  # the LF that belongs to it may still come
+                self._scanned = at
                 return None
             width = 1 + (self._bytes[at + 1 : at + 2] == b"\n")
         line = bytes(self._bytes[:at])
         del self._bytes[: at + width]
+        self._scanned = 0
         if self._is_first:
             self._is_first = False
             line = line.removeprefix(_BOM)
