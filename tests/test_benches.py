@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from loom import Loom
 from loom.engine.measures import torn_pairs
 from tests.shared import AGENTS, ROOT, SHARED, needs_shared
 
@@ -267,3 +268,14 @@ def test_the_tool_that_was_called_next_is_among_those_that_fit() -> None:
     assert tally.cases == 25
     assert tally.hits >= 24
     assert tally.largest <= tools.ZONE
+
+
+def test_the_section_of_a_graph_is_measured() -> None:
+    bench = import_module("decision_context")
+    chance = bench.random.Random(1)
+    with Loom.open(":memory:") as loom:
+        session = loom.new().id
+        titles = bench.make_titles(600, chance)
+        scope = bench.fill(loom, session, titles, chance)
+        took = bench.measure(loom, session, scope, [titles[5], titles[300]])
+    assert len(took) == 4

@@ -20,6 +20,7 @@ from loom import ContextWindow, Loom, Message, Text, ToolCall, weave
 from loom.budget.counting import Counter, gate_counter
 from loom.budget.profiles import profile
 from loom.budget.zones import DEFAULTS, messages_that_fit
+from loom.errors import ChoiceError, UnknownOption
 from loom.providers.scripted import ScriptedModel
 from tests.shared import SHARED
 from tests.test_pressure import answer
@@ -286,6 +287,17 @@ def test_a_store_by_its_path_has_the_decisions_and_one_that_is_missing_is_not_ma
         session = log_as_printed(loom, clock)
     built = ContextWindow.build_messages([], "You are Loom.", session_id=session, store=path)
     assert DECISIONS in built[0]["content"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"session_id": 7}, {"session_id": "s", "loom": "loom.db"}, {"session_id": "s", "store": 7}],
+)
+def test_wrong_values_are_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ChoiceError, match=f"{list(wrong)[-1]} must be"):
+        ContextWindow.build_messages([], "P", **wrong)
+    with pytest.raises(UnknownOption, match="project_path"):
+        ContextWindow.build_messages([], "P", project=".")  # type: ignore[call-arg]
 
 
 def test_the_placeholder_of_a_summary_is_as_printed() -> None:

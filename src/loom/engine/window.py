@@ -22,6 +22,7 @@ from loom.context import (
     find_policy,
     make_conversation,
 )
+from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import Conversation, Message, Text
 from loom.engine.knowledge import find_question_in
 from loom.engine.sources import (
@@ -30,7 +31,7 @@ from loom.engine.sources import (
     add_single_decisions,
     add_single_project,
 )
-from loom.errors import ChoiceError, StoreError
+from loom.errors import ChoiceError, StoreError, describe
 from loom.stores import find_absent
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class ContextWindow:
 
         If more than 50 messages are left out, a warning says so, once for each conversation.
         """
+        refuse_unknown("build_messages", options, BuildOptions)
         model, max_tokens = options.get("model"), options.get("max_tokens")
         sizes = cast(
             "BudgetOptions",
@@ -184,13 +186,19 @@ def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) ->
     session, project = options.get("session_id"), options.get("project_path")
     if session is None and project is None:
         return wish
+    if session is not None and not isinstance(session, str):
+        raise ChoiceError(f"session_id must be the id of a session, found {describe(session)}")
+    from loom.engine.loom import Loom as Opener
+
     loom, store = options.get("loom"), options.get("store")
     if loom is not None:
+        if not isinstance(loom, Opener):
+            raise ChoiceError(f"loom must be an open Loom, found {describe(loom)}")
         if store is not None:
             raise ChoiceError("give an open Loom or a store, not both")
         return _add_stored_decisions(wish, given, loom, session or "", project)
-    from loom.engine.loom import Loom as Opener
-
+    if store is not None and not isinstance(store, str | PathLike):
+        raise ChoiceError(f"store must be a path or a URL, found {describe(store)}")
     url = None if store is None else fspath(store)
     absent = find_absent(url)
     if absent:
