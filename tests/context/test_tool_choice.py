@@ -271,6 +271,18 @@ def test_a_loaded_tool_begins_an_epoch_that_says_so_and_stays() -> None:
     assert {"export_camera2", "list_song1"} <= set(names(other))
 
 
+def test_find_tools_stays_declared_where_the_history_calls_it() -> None:
+    said = [say("Please cancel my flight"), *load("export_camera2"), say("And now?")]
+    context = select(said, zones={"tool_definitions": 100_000}, window=400_000)
+    assert context.conversation.tools[:-1] == TOOLS
+    assert names(context)[-1] == "find_tools"
+    assert not [note for note in context.report.notes if "left out" in note]
+    said += [say("Then this.", "assistant"), say("More")]
+    more = select(said, zones={"tool_definitions": 100_000}, window=400_000, previous=context)
+    assert more.report.epoch_reason == "continued"
+    assert more.conversation.tools == context.conversation.tools
+
+
 def test_a_load_that_failed_or_waits_loads_nothing() -> None:
     call = ToolCall("a", "find_tools", '{"query":null,"load":["export_camera2"]}')
     said = [say("Hello"), Message("assistant", (call,))]

@@ -865,7 +865,7 @@ def _warn_of_evicted(parts: _Parts) -> list[str]:
 def _note_tools(parts: _Parts) -> list[str]:
     """That tools are left out, and the way back."""
     choice = parts.tools.choice
-    if not choice.epoch.selects:
+    if not choice.left_out and not choice.shortened:
         return []
     count = parts.limits.counter.count_tools
     return [

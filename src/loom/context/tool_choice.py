@@ -22,6 +22,7 @@ from loom.context.tool_finder import (
     HINT_TOKENS,
     first_sentence,
     is_finder,
+    is_finder_call,
     make_finder,
 )
 from loom.context.tool_use import EpochTools
@@ -128,7 +129,7 @@ def choose_tools(asked: ToolQuestion) -> ToolChoice:
     """The tools for an epoch that begins: all of them if they fit, else those of most value."""
     costs = [asked.count(tool) for tool in asked.tools]
     if sum(costs) <= asked.limit:
-        return ToolChoice(tools=asked.tools, epoch=replace(asked.usage, selects=False))
+        return _choose_all(asked)
     shorts = [shorten_tool(tool) for tool in asked.tools]
     room = _Room(asked, costs, shorts)
     must = _find_must(asked)
@@ -148,6 +149,16 @@ def choose_tools(asked: ToolQuestion) -> ToolChoice:
         short=tuple(sorted(short)),
         order=tuple(dict.fromkeys(asked.tools[n].name for n in order)),
     )
+    return apply_choice(asked.tools, chosen, asked.count)
+
+
+def _choose_all(asked: ToolQuestion) -> ToolChoice:
+    """All tools, as they are; with `find_tools` if the session has calls of it."""
+    calls = (call for message in asked.messages for call in message.calls)
+    if not any(is_finder_call(call, asked.tools) for call in calls):
+        return ToolChoice(tools=asked.tools, epoch=asked.usage)
+    every = tuple(dict.fromkeys(tool.name for tool in asked.tools))
+    chosen = replace(asked.usage, selects=True, whole=every, order=every)
     return apply_choice(asked.tools, chosen, asked.count)
 
 

@@ -74,6 +74,19 @@ def finder_name(tools: Sequence[Tool]) -> str:
     return "_".join((*_OTHER_NAMES, "of_loom"))
 
 
+def is_finder_call(call: ToolCall, tools: Sequence[Tool]) -> bool:
+    """Whether a call in a history is one of Loom's `find_tools`: by its name and its arguments.
+    Other programs may have a tool of that name.
+    """
+    if call.name not in _OTHER_NAMES or call.name != finder_name(tools):
+        return False
+    try:
+        arguments = from_json(call.arguments)
+    except ValueError:
+        return False
+    return isinstance(arguments, dict) and "load" in arguments and {*arguments} <= {"query", "load"}
+
+
 def make_finder(
     tools: Sequence[Tool], left_out: Sequence[str], count: Callable[[Tool], int]
 ) -> Tool:
@@ -81,6 +94,8 @@ def make_finder(
     them, as far as there is room.
     """
     bare = Tool(finder_name(tools), _ABOUT.format(count=len(left_out)), _SCHEMA)
+    if not left_out:
+        return bare
     made, most = bare, count(bare) + HINT_TOKENS
     named: list[str] = []
     for word in _list_subjects(left_out):

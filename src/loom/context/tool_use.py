@@ -37,12 +37,12 @@ def follow_use(
     before: EpochTools, tools: Sequence[Tool], messages: Sequence[Message], places: Places
 ) -> EpochTools:
     """What is known of the use of tools, with the messages that came since."""
-    finder = finder_name(tools)
     messages = messages[: _find_settled(messages)]
     known, start = before, _find_first_after(messages, places, before.until)
     if start is None:  # the path is another one: what was known may not be of it
         known, start = EpochTools(), 0
     calls = [call for message in messages[start:] for call in message.calls]
+    finder = finder_name(tools)
     trail = [*known.trail, *(call.name for call in calls if call.name != finder)]
     new = find_loaded(tools, messages[start:])
     loaded = dict.fromkeys((*(name for name in known.loaded if name not in new), *new))
