@@ -38,7 +38,17 @@ WRONG = (None, 5, -1, 2.5, "zzz", "x" * 300, [], [5], {"a": object()}, object())
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "hi"}}]}
 USER = {"role": "user", "content": "hello"}
 # Not for callers, or nothing to be wrong with.
-INSIDE = {"take", "emit", "start", "run_off_loop", "close", "settle", "purge", "open_handle"}
+INSIDE = {
+    "take",
+    "take_branch",
+    "emit",
+    "start",
+    "run_off_loop",
+    "close",
+    "settle",
+    "purge",
+    "open_handle",
+}
 NO_CALLS = {
     "Context",
     "Event",
@@ -73,6 +83,8 @@ class Rig:
         return {
             "agent": Agent(name="coder") if verb == "keep_agent" else None,
             "answer": "hm",
+            "at": None,
+            "times": 1,
             "behind": None,
             "call": ToolCall("c", "bash", "{}"),
             "first": own,

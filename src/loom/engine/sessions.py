@@ -124,7 +124,7 @@ from loom.engine.sources import (
     is_in_requests,
     rank_project,
 )
-from loom.engine.summarize import MadeSummary, summarize
+from loom.engine.summarize import MadeSummary, check_model, summarize
 from loom.engine.summing import (
     BY_MODEL,
     RESULT_DIGEST_TOKENS,
@@ -1164,7 +1164,7 @@ class Session:
         contains the beginning of each message. Messages that are written meanwhile are not
         affected.
         """
-        _check_model(model)
+        check_model(model)
         planned = await self.run_off_loop(lambda: self._plan_summary(when="now"))
         if planned:
             return await self._sum_up(planned, model or self._workspace.model, "asked")
@@ -1745,11 +1745,6 @@ class Session:
 
 def _draft(message: Message, generation: str = "") -> Draft:
     return Draft(message, gate_counter(None).count_message(message), generation)
-
-
-@checks_arguments
-def _check_model(model: Model | None) -> None:
-    """Refuse what cannot answer."""
 
 
 def _cannot_shrink(refused_at: int, why: str) -> CannotFit:

@@ -10,10 +10,16 @@ from msgspec import Struct
 
 from loom.context import SummaryDraft, SummaryPrompt, SummaryTask
 from loom.conversation.canonical import to_json
+from loom.conversation.checked import checks_arguments
 from loom.conversation.message import Carried, Conversation, Message, Text
 from loom.dialects.input import Answer
 from loom.errors import ChoiceError, shorten
 from loom.providers.models import Model, weak_model_of
+
+
+@checks_arguments
+def check_model(model: Model | None) -> None:
+    """Refuse what cannot answer."""
 
 
 class MadeSummary(Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ from loom.engine.digest import MAX_DIGEST_TOKENS, MIN_DIGEST_TOKENS, digest
 from loom.engine.inputs import Given, parse_one_message
 from loom.engine.options import PrepareOptions, TreePrepareOptions, check_sources
 from loom.engine.sessions import Session
+from loom.engine.summarize import check_model
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, describe
 from loom.providers.models import Model
@@ -659,6 +660,7 @@ class LoomTree:
             raise ChoiceError(
                 f"times must be from 1 to {MOST_CONTINUATIONS}, found {describe(times)}"
             )
+        check_model(model)
         answering = self._workspace.model if model is None else model
         if answering is None:
             raise ChoiceError("there is no model that could continue; open the store with one")
