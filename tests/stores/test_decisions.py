@@ -296,6 +296,8 @@ def test_what_is_wrong_is_named_and_nothing_is_written(
     assert loom.decisions.list_all() == []
     with pytest.raises(ChoiceError, match="title"):
         loom.decisions.log("x" * 400)
+    with pytest.raises(ChoiceError, match="log takes title without a name, found 2 values"):
+        loom.decisions.log("goal", "Use JWT")  # type: ignore[misc]
 
 
 # Scopes
@@ -429,10 +431,46 @@ def test_a_session_logs_in_the_folder_that_it_works_in(loom: Loom, tmp_path: Pat
     session.set_options(project=str(tmp_path / "link"))
     assert session.decisions.folder == str(tmp_path / "real")
     session.decisions.log("after")
-    assert titles(session.decisions.own()) == ["after"]
     assert titles(loom.decisions.list_all()) == ["before"]
     assert titles(loom.decisions.of_folder(tmp_path / "link").recent()) == ["after"]
-    assert titles(session.decisions.of_folder("").own()) == ["before"]
+
+
+def test_a_session_always_sees_its_own_decisions(loom: Loom, tmp_path: Path) -> None:
+    session, other = loom.new(), loom.new()
+    other.decisions.log("of another", kind="goal")
+    goal = session.decisions.log("my goal", kind="goal")
+    old = session.decisions.log("my way", parent=goal.id)
+    session.set_options(project=tmp_path)
+    decisions = session.decisions
+    loom.decisions.of_folder(tmp_path).log("of the folder", kind="goal")
+    assert titles(decisions.active_goals()) == ["of the folder", "my goal"]
+    assert titles(decisions.active_goals(1)) == ["of the folder"]
+    assert titles(decisions.own()) == ["my goal", "my way"]
+    assert titles(decisions.recent()) == titles(decisions.search("way")) == ["my way"]
+    assert decisions.search("another") == []
+    assert titles(decisions.list_all()) == ["of the folder", "my way", "my goal"]
+    counts = loom.store.decisions.count(decisions.scope, session.id)
+    assert (counts.goals, counts.of_session) == (2, 2)
+    assert decisions.decision(goal.id).folder == ""
+    with pytest.raises(ChoiceError, match="no decision"):
+        decisions.decision(loom.decisions.search("another")[0].id)
+    before = decisions.revision
+    made = decisions.pivot(old.id, "seen", "another way")
+    assert made.decision.folder == "", "it belongs to what it replaces"
+    assert decisions.revision > before
+    assert titles(decisions.prior()) == ["Reconsidering: my way", "my way"]
+    below = decisions.log("under it", kind="action", parent=goal.id)
+    assert titles(decisions.recent(1)) == ["under it"]
+    assert decisions.log("under it", kind="action", parent=goal.id) == below
+    here = decisions.log("here")
+    assert here.folder == str(tmp_path)
+    with pytest.raises(ChoiceError, match="no decision"):
+        decisions.link(goal.id, here.id)
+    assert len(decisions.graph(goal.id).decisions) == 6
+    assert len(decisions.edges(goal.id)) == 2
+    decisions.abandon(goal.id)
+    assert loom.decisions.decision(goal.id).status == "abandoned"
+    assert problems(loom) == []
 
 
 def test_a_request_shows_what_a_tool_logged_in_its_folder(loom: Loom, tmp_path: Path) -> None:
@@ -443,7 +481,8 @@ def test_a_request_shows_what_a_tool_logged_in_its_folder(loom: Loom, tmp_path: 
         session.decisions.log("Rewrite the frobnicator", kind="goal")
         here = await session.prepare("Go on", project=tmp_path)
         (tmp_path / "b").mkdir()
-        there = await session.prepare("And there?", project=tmp_path / "b")
+        other = loom.new(model="gpt-4o")
+        there = await other.prepare("And there?", project=tmp_path / "b")
         return str(here.openai()), str(there.openai())
 
     here, there = asyncio.run(ask())

@@ -101,12 +101,14 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     does anything.
     """
     by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    names = tuple(
-        name for name, each in signature(function).parameters.items() if each.kind in by_place
-    )
+    parameters = signature(function).parameters
+    names = tuple(name for name, each in parameters.items() if each.kind in by_place)
+    takes_more = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters.values())
 
     @wraps(function)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if len(args) > len(names) and not takes_more:
+            _refuse_places(function, names, len(args))
         hints = _hints(function)
         for name, value in chain(zip(names, args, strict=False), kwargs.items()):
             if name in hints and not _takes(hints[name], value):
@@ -116,6 +118,16 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def _refuse_places(function: Callable[..., Any], names: Sequence[str], given: int) -> NoReturn:
+    """Refuse values without a name that a function has no place for."""
+    own = [name for name in names if name not in ("self", "cls")]
+    count = given - (len(names) - len(own))
+    raise UnknownOption(
+        f"{function.__name__} takes {', '.join(own) or 'nothing'} without a name, found {count} "
+        "values; give the others by name"
+    )
 
 
 def show_options(function: _Function) -> _Function:

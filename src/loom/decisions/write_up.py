@@ -18,7 +18,7 @@ _PLAIN_EDGES = ("leads_to", "chosen", "rejected")
 _CHOICES = ("decision", "option")
 
 
-class _Place(Struct, frozen=True):
+class _IndexedGraph(Struct, frozen=True):
     """A graph, by what is asked of it; its decisions in their order."""
 
     decisions: dict[str, Decision]
@@ -60,15 +60,15 @@ def _join(blocks: Sequence[str]) -> str:
     return "\n\n".join(kept) + "\n"
 
 
-def _index(graph: DecisionGraph) -> _Place:
-    place = _Place({each.id: each for each in graph.decisions}, {}, {})
+def _index(graph: DecisionGraph) -> _IndexedGraph:
+    place = _IndexedGraph({each.id: each for each in graph.decisions}, {}, {})
     for edge in graph.edges:
         place.outgoing.setdefault(edge.source, []).append(edge)
         place.incoming.setdefault(edge.target, []).append(edge)
     return place
 
 
-def _below(place: _Place, start: str, told: set[str]) -> list[Decision]:
+def _below(place: _IndexedGraph, start: str, told: set[str]) -> list[Decision]:
     """A decision and what it leads to; not what belongs to another goal."""
     seen, queue = {start: None}, [start]
     for name in queue:
@@ -82,7 +82,7 @@ def _below(place: _Place, start: str, told: set[str]) -> list[Decision]:
     return [place.decisions[start], *others]
 
 
-def _write_group(place: _Place, decisions: Iterable[Decision]) -> list[str]:
+def _write_group(place: _IndexedGraph, decisions: Iterable[Decision]) -> list[str]:
     found = list(decisions)
     groups = (
         ("Decided", [each for each in found if _is_taken(place, each)]),
@@ -99,7 +99,7 @@ def _write_group(place: _Place, decisions: Iterable[Decision]) -> list[str]:
     return blocks
 
 
-def _is_rejected(place: _Place, decision: Decision) -> bool:
+def _is_rejected(place: _IndexedGraph, decision: Decision) -> bool:
     """Whether a decision or an option does not hold: it was rejected, or given up."""
     if decision.kind not in _CHOICES:
         return False
@@ -107,11 +107,11 @@ def _is_rejected(place: _Place, decision: Decision) -> bool:
     return decision.status != "active" or ("rejected" in kinds and "chosen" not in kinds)
 
 
-def _is_taken(place: _Place, decision: Decision) -> bool:
+def _is_taken(place: _IndexedGraph, decision: Decision) -> bool:
     return decision.kind in _CHOICES and not _is_rejected(place, decision)
 
 
-def _write_entry(place: _Place, decision: Decision) -> list[str]:
+def _write_entry(place: _IndexedGraph, decision: Decision) -> list[str]:
     lines = [f"- {_label(place, decision)}{_name(decision)}"]
     lines += [f"  {line}" for line in _quote(decision.description)]
     for edge in place.incoming.get(decision.id, ()):
@@ -132,7 +132,7 @@ def _write_entry(place: _Place, decision: Decision) -> list[str]:
     return lines
 
 
-def _label(place: _Place, decision: Decision) -> str:
+def _label(place: _IndexedGraph, decision: Decision) -> str:
     if decision.kind in ("observation", "action", "outcome"):
         return ""
     kinds = [edge.kind for edge in place.incoming.get(decision.id, ())]

@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json
 from loom.conversation.checked import (
@@ -140,7 +141,7 @@ class ProjectDecisions:
     def scope(self) -> DecisionScope:
         """Whose decisions these are."""
         scope = self._workspace.scope
-        return DecisionScope(scope.tenant, scope.project, self.folder)
+        return DecisionScope(scope.tenant, scope.project, self.folder, self._session)
 
     @checks_arguments
     def of_folder(self, folder: "str | PathLike[str]") -> "ProjectDecisions":
@@ -174,7 +175,7 @@ class ProjectDecisions:
             options.get("weight", 1.0),
             options.get("rationale", ""),
         )
-        made = self._write(lambda graph: graph.log(new, edge)).decision
+        made = self._write(lambda graph: graph.log(new, edge), options.get("parent")).decision
         self._emit("logged", made)
         return made
 
@@ -194,7 +195,7 @@ class ProjectDecisions:
         An edge of the kind `supersedes` does what `supersede` does.
         """
         edge = self._make_edge(kind, weight, rationale)
-        made = self._write(lambda graph: graph.link(source, target, edge))
+        made = self._write(lambda graph: graph.link(source, target, edge), source)
         self._emit("linked", self.decision(made.source), target=made.target, edge=made.kind)
         return made
 
@@ -210,7 +211,7 @@ class ProjectDecisions:
         """Link a decision to commits and messages, and add to its metadata."""
         added = _check_metadata(metadata)
         hashes, named = check_commits(commits), self._find_nodes(nodes)
-        made = self._write(lambda graph: graph.attach(name, hashes, named, added)).decision
+        made = self._write(lambda graph: graph.attach(name, hashes, named, added), name).decision
         self._emit("attached", made)
         return made
 
@@ -221,7 +222,7 @@ class ProjectDecisions:
         A `Conflict` is raised if the old one was superseded by another decision already.
         """
         edge = self._make_edge("supersedes", 1.0, why)
-        made = self._write(lambda graph: graph.supersede(old, new, edge))
+        made = self._write(lambda graph: graph.supersede(old, new, edge), old)
         self._emit("superseded", self.decision(made.source), by=made.target)
         return made
 
@@ -236,12 +237,18 @@ class ProjectDecisions:
         """
         before = self.decision(old)
         reconsidered = f"Reconsidering: {before.title}"
-        seen = self._make_new(observation, {"kind": "observation"})
-        revisit = self._make_new(reconsidered[:MAX_TITLE_CHARS], {"kind": "revisit"})
-        new = self._make_new(new_approach, {"kind": "decision", "confidence": confidence})
+        under = before.id  # in its graph
+        seen = self._make_new(observation, {"kind": "observation", "parent": under})
+        title = reconsidered[:MAX_TITLE_CHARS].rstrip()
+        revisit = self._make_new(title, {"kind": "revisit", "parent": under})
+        new = self._make_new(
+            new_approach, {"kind": "decision", "confidence": confidence, "parent": under}
+        )
         edge = self._make_edge("supersedes", 1.0, seen.body.title)
         chain = (seen, revisit, new)
-        first, second, last, link = self._write(lambda graph: graph.pivot(before.id, chain, edge))
+        first, second, last, link = self._write(
+            lambda graph: graph.pivot(before.id, chain, edge), before.id
+        )
         self._emit("pivoted", before, by=last.decision.id)
         return Pivot(first.decision, second.decision, last.decision, link)
 
@@ -249,7 +256,9 @@ class ProjectDecisions:
     def abandon(self, name: str, why: str = "") -> Decision:
         """Give an active decision up. It stays, and is among the prior attempts."""
         reason = {REASON: check_text("why", why).strip()} if why.strip() else {}
-        made = self._write(lambda graph: graph.abandon(name, _check_metadata(reason))).decision
+        made = self._write(
+            lambda graph: graph.abandon(name, _check_metadata(reason)), name
+        ).decision
         self._emit("abandoned", made)
         return made
 
@@ -269,7 +278,7 @@ class ProjectDecisions:
             graph.count_change()
             return graph.find(found.decision.id), marked
 
-        found, marked = self._write(change)
+        found, marked = self._write(change, name)
         changed = [each.decision for each in marked]
         made = ConfidenceChange(
             found.decision,
@@ -286,7 +295,7 @@ class ProjectDecisions:
 
         Its id, kind, status and edges stay.
         """
-        self._write(lambda graph: graph.purge(name))
+        self._write(lambda graph: graph.purge(name), name)
         self._store.decisions.shed()
 
     # Reading
@@ -458,8 +467,18 @@ class ProjectDecisions:
             raise ChoiceError(f"nodes must be a list of texts, found {describe(nodes)}")
         return list(dict.fromkeys(map(self._find_node, nodes)))
 
-    def _write(self, work: Callable[[GraphWriter], _T]) -> _T:
-        return self._store.decisions.write(self.scope, self._workspace.now(), work)
+    def _write(self, work: Callable[[GraphWriter], _T], at: str | None = None) -> _T:
+        """Change the graph; `at` names a decision, whose graph is meant."""
+        return self._store.decisions.write(self._home_of(at), self._workspace.now(), work)
+
+    def _home_of(self, name: str | None) -> DecisionScope:
+        """The scope of the graph that has a decision: another one than that of the folder if this
+        session logged it there.
+        """
+        scope = self.scope
+        if name is not None and scope.session:
+            return self._store.decisions.home_of(scope, name)
+        return replace(scope, session="")
 
     def _make_new(self, title: str, options: LogOptions) -> NewDecision:
         body = DecisionBody(
@@ -475,7 +494,7 @@ class ProjectDecisions:
             confidence=_check_confidence(options.get("confidence")),
             agent=self._agent,
             session=self._session,
-            folder=self.folder,
+            folder=self._home_of(options.get("parent")).folder,
             parent=check_text("parent", options.get("parent") or ""),
         )
 

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from loom.budget.counting import gate_counter
 from loom.context import Working
 from loom.conversation.canonical import from_json, to_json
+from loom.conversation.checked import check_flag
 from loom.conversation.handles import SAMPLE
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.conversation.searchable import ECHOES
@@ -185,9 +186,13 @@ TOOLS: dict[str, tuple[type[Struct], str]] = {
 _Given = TypeVar("_Given", bound=Struct)
 
 
-def tools() -> tuple[Tool, ...]:
-    """The tools, as any provider takes them."""
-    return make_tools(TOOLS)
+def tools(*, decisions: bool = False) -> tuple[Tool, ...]:
+    """The tools, as any provider takes them; with `decisions`, also those by which a model logs
+    decisions, looks them up and pivots. `Session.use` answers all of them.
+    """
+    check_flag("decisions", decisions)
+    left_out = () if decisions else DECISION_TOOLS
+    return make_tools({name: each for name, each in TOOLS.items() if name not in left_out})
 
 
 def make_tools(table: Mapping[str, tuple[type[Struct], str]]) -> tuple[Tool, ...]:
@@ -224,7 +229,7 @@ def is_own_call(call: ToolCall, declared: Iterable[Tool] = ()) -> bool:
     """Whether a call is one of Loom's tools: by its name, unless a session declares another tool of
     that name.
     """
-    own = next((tool for tool in tools() if tool.name == call.name), None)
+    own = next((tool for tool in make_tools(TOOLS) if tool.name == call.name), None)
     other = next((tool for tool in declared if tool.name == call.name), own)
     return own is not None and other is not None and _properties(other) == _properties(own)
 

@@ -225,7 +225,7 @@ def _add_stored_decisions(
     """The same with those of a store. A session that names no project has one of its own."""
     if folder is None:
         folder = _find_own_folder(loom, session)
-    scope = loom.decisions.of_folder(folder).scope
+    scope = replace(loom.decisions.of_folder(folder).scope, session=session)
     question = DecisionQuestion(scope, session, find_question_in(given.messages))
     caches = wish.caches
     made = add_single_decisions(replace(wish, caches=loom.caches), given, loom.store, question)

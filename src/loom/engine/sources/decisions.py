@@ -258,7 +258,7 @@ def _question(asking: Asking) -> DecisionQuestion:
 
 def _scope(asking: Asking) -> DecisionScope:
     tree = asking.row.tree
-    return DecisionScope(tree.tenant, tree.project, asking.folder)
+    return DecisionScope(tree.tenant, tree.project, asking.folder, asking.row.id)
 
 
 def _may_have_decisions(asking: Asking) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.conversation.canonical import from_json, to_json
 from loom.conversation.words import SPLITTER_VERSION
@@ -29,15 +30,19 @@ from loom.stores.decisions.rows import (
     PRIOR,
     RECENT,
     DecisionScope,
+    SeenGraphs,
     StoredDecision,
     find_graph,
+    find_graphs,
     find_named,
     folder_key,
+    is_named_in,
     read_decisions,
     read_edges,
+    read_folder,
 )
 from loom.stores.decisions.writing import GraphWriter, lock_graph
-from loom.stores.sql.database import Database, Reader
+from loom.stores.sql.database import Database, Reader, Row
 from loom.stores.sql.stored import read_rows
 
 MAX_HOLDING = 500  # newest decisions with a term that are candidates for a question
@@ -114,10 +119,9 @@ class StoredDecisions:
     # Lists
 
     def revision(self, scope: DecisionScope) -> int:
-        """How often a graph changed; 0 if nothing was logged. One row is read."""
+        """How often what is seen changed; 0 if nothing was logged."""
         with self._database.read() as reader:
-            row = reader.first_row(_REVISION, scope.tenant, scope.project, folder_key(scope.folder))
-        return int(row[0]) if row else 0
+            return find_graphs(reader, scope).revision
 
     def folders(self, tenant: str, project: str) -> list[tuple[str, int]]:
         """The folders of a project in which something was logged, with how many decisions."""
@@ -126,59 +130,88 @@ class StoredDecisions:
         return [(str(from_json(folder)), count) for folder, count in rows]
 
     def active_goals(self, scope: DecisionScope, limit: int) -> list[Decision]:
-        return self._list(scope, _ON_SHELF, GOALS, limit)
+        return self._list_shelf(scope, GOALS, limit)
 
     def recent(self, scope: DecisionScope, limit: int) -> list[Decision]:
-        return self._list(scope, _ON_SHELF, RECENT, limit)
+        return self._list_shelf(scope, RECENT, limit)
 
     def prior(self, scope: DecisionScope, limit: int) -> list[Decision]:
-        return self._list(scope, _ON_SHELF, PRIOR, limit)
+        return self._list_shelf(scope, PRIOR, limit)
+
+    def _list_shelf(self, scope: DecisionScope, shelf: str, limit: int) -> list[Decision]:
+        with self._database.read() as reader:
+            seen = find_graphs(reader, scope)
+            rows = read_rows(reader, _ON_SHELF, seen.main, shelf, limit)
+            if seen.others:
+                whose = (str(list(seen.others)), scope.session)
+                rows += read_rows(reader, _OWN_ON_SHELF, *whose, shelf, limit)
+            return _read_merged(reader, scope, seen, rows, limit)
 
     def of_session(self, scope: DecisionScope, session: str, limit: int) -> list[Decision]:
         """The last decisions of a session, the oldest first."""
-        return self._list(scope, _OF_SESSION, session, limit)[::-1]
+        with self._database.read() as reader:
+            seen = find_graphs(reader, scope)
+            graphs = seen.keys if session == scope.session else (seen.main,)
+            rows = [
+                row
+                for graph in graphs
+                for row in read_rows(reader, _OF_SESSION, graph, session, limit)
+            ]
+            return _read_merged(reader, scope, seen, rows, limit)[::-1]
 
     def list_all(self, scope: DecisionScope, wanted: DecisionFilter) -> list[Decision]:
         """Decisions, the newest first."""
         links = _link_range(wanted)
-        if links is not None:
-            found = self._list(scope, _LINKED, *links)
-            return [each for each in found if _matches(each, wanted)][: wanted.limit]
-        return self._list(
-            scope,
-            _LISTED,
-            wanted.kind or "",
-            wanted.status or "",
-            int(wanted.session is not None),
-            wanted.session or "",
-            wanted.limit,
-        )
+        with self._database.read() as reader:
+            seen = find_graphs(reader, scope)
+            rows: list[Row] = []
+            for graph in seen.keys:
+                whose = (seen.main, graph, scope.session)
+                if links is not None:
+                    rows += read_rows(reader, _LINKED, *whose, *links)
+                    continue
+                rows += read_rows(
+                    reader,
+                    _LISTED,
+                    *whose,
+                    wanted.kind or "",
+                    wanted.status or "",
+                    int(wanted.session is not None),
+                    wanted.session or "",
+                    wanted.limit,
+                )
+            found = _read_merged(reader, scope, seen, rows, len(rows))
+        return [each for each in found if _matches(each, wanted)][: wanted.limit]
 
     def count(self, scope: DecisionScope, session: str) -> DecisionCounts:
-        """How many active goals there are, and how many decisions a session has, as far as they are
-        counted.
-        """
+        """How many active goals there are, and how many decisions a session has."""
+        goals = of_session = 0
         with self._database.read() as reader:
-            row = reader.first_row(_COUNTS, find_graph(reader, scope), session)
-        goals, of_session = row or (0, 0)
-        counted = min(of_session, MAX_COUNTED_IN_SESSION)
-        return DecisionCounts(goals, counted, of_session > counted)
-
-    def _list(self, scope: DecisionScope, sql: str, *values: object) -> list[Decision]:
-        with self._database.read() as reader:
-            rows = read_rows(reader, sql, find_graph(reader, scope), *values)
-        return [each.decision for each in read_decisions(rows, scope)]
+            seen = find_graphs(reader, scope)
+            for graph in seen.keys:
+                row = reader.first_row(_COUNTS, seen.main, graph, scope.session, session)
+                found = row or (0, 0)
+                goals, of_session = goals + found[0], of_session + found[1]
+        return DecisionCounts(goals, of_session)
 
     def find(self, scope: DecisionScope, name: str) -> Decision:
+        """A decision by its id, or by the first characters of it."""
         with self._database.read() as reader:
-            return find_named(reader, find_graph(reader, scope), scope, name).decision
+            graph, home = find_home(reader, scope, name)
+            return find_named(reader, graph, home, name).decision
+
+    def home_of(self, scope: DecisionScope, name: str) -> DecisionScope:
+        """The scope of the graph that has a decision: what is changed of it is changed there."""
+        with self._database.read() as reader:
+            return find_home(reader, scope, name)[1]
 
     def edges_of(self, scope: DecisionScope, ids: Collection[str]) -> list[DecisionEdge]:
         """The edges from and to these decisions."""
+        edges: list[DecisionEdge] = []
         with self._database.read() as reader:
-            graph = find_graph(reader, scope)
-            rows = read_rows(reader, _EDGES_OF, graph, to_json(sorted(ids)))
-        return read_edges(rows)
+            for graph in find_graphs(reader, scope).keys:
+                edges += read_edges(read_rows(reader, _EDGES_OF, graph, to_json(sorted(ids))))
+        return edges
 
     # Searching
 
@@ -186,18 +219,21 @@ class StoredDecisions:
         """The decisions that have these terms."""
         self._renew_terms(scope)
         with self._database.read() as reader:
-            graph = find_graph(reader, scope)
+            seen = find_graphs(reader, scope)
             found: dict[str, list[int]] = {}
             common: dict[str, list[int]] = {}
             for term in sorted(set(terms)):
-                keys = [key for (key,) in reader.all(_HOLDING, graph, term)]
+                keys = [key for (key,) in reader.all(_HOLDING, seen.main, term)]
+                if seen.others:
+                    own = (str(list(seen.others)), scope.session)
+                    keys += [key for (key,) in reader.all(_OWN_HOLDING, *own, term)]
                 if len(keys) > MAX_HOLDING:
                     common[term] = keys
                 elif keys:
                     found[term] = keys
             for term in list(common)[:_MAX_COMMON]:
                 found[term] = common[term]
-            counted = reader.first_row(_COUNT, graph)
+            counted = reader.first_row(_COUNT, seen.main)
         return DecisionMatches(found, counted[0] if counted else 0)
 
     def read(self, scope: DecisionScope, keys: Collection[int]) -> dict[int, Decision]:
@@ -205,9 +241,14 @@ class StoredDecisions:
         if not keys:
             return {}
         with self._database.read() as reader:
-            graph = find_graph(reader, scope)
-            rows = read_rows(reader, _BY_KEYS, graph, str(sorted(keys)))
-        return {each.key: each.decision for each in read_decisions(rows, scope)}
+            seen, wanted = find_graphs(reader, scope), str(sorted(keys))
+            rows = [
+                row
+                for graph in seen.keys
+                for row in read_rows(reader, _SEEN_BY_KEYS, seen.main, graph, scope.session, wanted)
+            ]
+            found = _read_seen(reader, scope, seen, rows)
+        return {each.key: each.decision for each in found}
 
     def _renew_terms(self, scope: DecisionScope) -> None:
         """Split the words again if other rules split them."""
@@ -224,7 +265,7 @@ class StoredDecisions:
         with self._database.read() as reader:
             graph = find_graph(reader, scope)
             whose = (int(session is not None), session or "")
-            rows = read_rows(reader, _LISTED, graph, "", "", *whose, limit)
+            rows = read_rows(reader, _LISTED, graph, graph, "", "", "", *whose, limit)
             found = read_decisions(rows, scope)
             total = reader.first_row(_COUNT_OF, graph, *whose)
             edges = _edges_between(reader, graph, found)
@@ -233,7 +274,7 @@ class StoredDecisions:
     def read_below(self, scope: DecisionScope, name: str, limit: int) -> DecisionGraph:
         """A decision and what it leads to, the nearest first, and the edges between them."""
         with self._database.read() as reader:
-            graph = find_graph(reader, scope)
+            graph, scope = find_home(reader, scope, name)
             root = find_named(reader, graph, scope, name)
             seen, level, left_out = {root.key: None}, [root.key], 0
             while level:
@@ -278,6 +319,42 @@ class StoredDecisions:
             )
 
 
+def find_home(reader: Reader, scope: DecisionScope, name: str) -> tuple[int, DecisionScope]:
+    """The graph that has a decision, and its scope: that of the folder, or another one that has it
+    from the session.
+    """
+    seen = find_graphs(reader, scope)
+    if seen.others and not is_named_in(reader, seen.main, name):
+        for graph in seen.others:
+            if is_named_in(reader, graph, name, scope.session):
+                folder = read_folder(reader, graph)
+                return graph, DecisionScope(scope.tenant, scope.project, folder)
+    return seen.main, DecisionScope(scope.tenant, scope.project, scope.folder)
+
+
+def _read_seen(
+    reader: Reader, scope: DecisionScope, seen: SeenGraphs, rows: Iterable[Row]
+) -> list[StoredDecision]:
+    """What rows of several graphs hold; their thirteenth column says of which."""
+    held = list(rows)
+    folders = {graph: read_folder(reader, graph) for graph in seen.others}
+    folders[seen.main] = scope.folder
+    return [
+        each
+        for row in held
+        for each in read_decisions([row], replace(scope, folder=folders[row[_GRAPH_COLUMN]]))
+    ]
+
+
+def _read_merged(
+    reader: Reader, scope: DecisionScope, seen: SeenGraphs, rows: list[Row], limit: int
+) -> list[Decision]:
+    """What rows of several graphs hold, the newest first."""
+    if seen.others:
+        rows = sorted(rows, key=lambda row: (row[_PLACED_COLUMN], row[0]), reverse=True)
+    return [each.decision for each in _read_seen(reader, scope, seen, rows[:limit])]
+
+
 def _edges_between(
     reader: Reader, graph: int, found: Sequence[StoredDecision]
 ) -> list[DecisionEdge]:
@@ -309,31 +386,42 @@ def _matches(decision: Decision, wanted: DecisionFilter) -> bool:
     )
 
 
-_SELECT = f"SELECT {COLUMNS} FROM decisions d WHERE d.graph = $1"
+_GRAPH_COLUMN, _PLACED_COLUMN = 12, 13
+_COLUMNS = f"{COLUMNS}, d.graph"
+_SELECT = f"SELECT {_COLUMNS}, d.created FROM decisions d WHERE d.graph = $1"
+# Of the graph $2: everything if it is the one in scope, $1, and else what session $3 logged.
+_SEEN = "d.graph = $2 AND ($1 = $2 OR d.session = $3)"
+_SELECT_SEEN = f"SELECT {_COLUMNS}, d.created FROM decisions d WHERE {_SEEN}"
 _REVISION = """SELECT revision, version FROM decision_graphs
     WHERE tenant = $1 AND project = $2 AND name = $3"""
 _FOLDERS = """SELECT g.folder, (SELECT count(*) FROM decisions d
         WHERE d.graph = g.key AND d.data IS NOT NULL)
     FROM decision_graphs g WHERE g.tenant = $1 AND g.project = $2 ORDER BY g.folder {binary}"""
-_ON_SHELF = f"{_SELECT} AND d.shelf = $2 ORDER BY d.placed DESC, d.key DESC LIMIT $3"
+_ON_SHELF = f"""SELECT {_COLUMNS}, d.placed FROM decisions d
+    WHERE d.graph = $1 AND d.shelf = $2 ORDER BY d.placed DESC, d.key DESC LIMIT $3"""
+_OWN_ON_SHELF = f"""SELECT {_COLUMNS}, d.placed FROM decisions d
+    WHERE d.graph IN {{each_int:1}} AND d.session = $2 AND d.shelf = $3
+    ORDER BY d.placed DESC, d.key DESC LIMIT $4"""
 _OF_SESSION = f"""{_SELECT} AND d.session = $2 AND d.data IS NOT NULL
     ORDER BY d.created DESC, d.key DESC LIMIT $3"""
-_LISTED = f"""{_SELECT} AND d.data IS NOT NULL AND ($2 = '' OR d.kind = $2)
-    AND ($3 = '' OR d.status = $3) AND (CAST($4 AS BIGINT) = 0 OR d.session = $5)
-    ORDER BY d.created DESC, d.key DESC LIMIT $6"""
-_LINKED = f"""{_SELECT} AND d.key IN (SELECT t.decision FROM decision_terms t
-        WHERE t.graph = $1 AND t.term >= $2 AND t.term <= $3)
+_LISTED = f"""{_SELECT_SEEN} AND d.data IS NOT NULL AND ($4 = '' OR d.kind = $4)
+    AND ($5 = '' OR d.status = $5) AND (CAST($6 AS BIGINT) = 0 OR d.session = $7)
+    ORDER BY d.created DESC, d.key DESC LIMIT $8"""
+_LINKED = f"""{_SELECT_SEEN} AND d.key IN (SELECT t.decision FROM decision_terms t
+        WHERE t.graph = $2 AND t.term >= $4 AND t.term <= $5)
     ORDER BY d.created DESC, d.key DESC"""
+_SEEN_BY_KEYS = f"{_SELECT_SEEN} AND d.key IN {{each_int:4}} ORDER BY d.key"
 _BY_KEYS = f"""SELECT {COLUMNS} FROM decisions d
     WHERE d.key IN {{each_int:2}} AND +d.graph = $1 ORDER BY d.key"""
 _COUNT = f"""SELECT count(*) FROM (SELECT 1 FROM decisions d WHERE d.graph = $1
     LIMIT {MAX_COUNTED}) x"""
-_COUNTS = f"""SELECT (SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.shelf = '{GOALS}'),
-    (SELECT count(*) FROM (SELECT 1 FROM decisions d
-        WHERE d.graph = $1 AND d.session = $2 AND d.data IS NOT NULL
-        LIMIT {MAX_COUNTED_IN_SESSION + 1}) x)"""
+_COUNTS = f"""SELECT (SELECT count(*) FROM decisions d WHERE {_SEEN} AND d.shelf = '{GOALS}'),
+    (SELECT count(*) FROM decisions d WHERE {_SEEN} AND d.session = $4 AND d.data IS NOT NULL)"""
 _COUNT_OF = """SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.data IS NOT NULL
     AND (CAST($2 AS BIGINT) = 0 OR d.session = $3)"""
+_OWN_HOLDING = f"""SELECT t.decision FROM decision_terms t JOIN decisions d ON d.key = t.decision
+    WHERE t.graph IN {{each_int:1}} AND d.session = $2 AND t.term = $3
+    ORDER BY t.decision DESC LIMIT {MAX_HOLDING}"""
 _HOLDING = f"""SELECT t.decision FROM decision_terms t WHERE t.graph = $1 AND t.term = $2
     ORDER BY t.decision DESC LIMIT {MAX_HOLDING + 1}"""
 _EDGES_OF = f"""SELECT {EDGE_COLUMNS} FROM {EDGES} WHERE e.graph = $1 AND e.key IN (

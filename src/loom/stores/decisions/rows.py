@@ -33,11 +33,15 @@ GOALS, RECENT, PRIOR, NO_SHELF = "goal", "recent", "prior", ""
 
 
 class DecisionScope(Struct, frozen=True):
-    """Whose decisions are meant: those of a folder of a project. Others are never seen."""
+    """Whose decisions are meant: those of a folder of a project. Others are never seen.
+
+    With a session named, what was logged in it is seen too, whatever folder it had then.
+    """
 
     tenant: str
     project: str
     folder: str = ""
+    session: str = ""
 
 
 class StoredDecision(Struct, frozen=True):
@@ -58,6 +62,32 @@ def find_graph(reader: Reader, scope: DecisionScope) -> int:
     """The key of the graph of a folder; 0 if nothing was logged there."""
     row = reader.first_row(_GRAPH, scope.tenant, scope.project, folder_key(scope.folder))
     return int(row[0]) if row else 0
+
+
+class SeenGraphs(Struct, frozen=True):
+    """The graph of a scope, 0 if there is none, and the other graphs that have decisions of the
+    session in scope, of which only these are seen.
+    """
+
+    main: int
+    others: tuple[int, ...] = ()
+    revision: int = 0
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        return (self.main, *self.others)
+
+
+def find_graphs(reader: Reader, scope: DecisionScope) -> SeenGraphs:
+    """The graphs that are seen from a scope, and how often these changed."""
+    name = folder_key(scope.folder)
+    if not scope.session:
+        row = reader.first_row(_GRAPH, scope.tenant, scope.project, name)
+        return SeenGraphs(row[0], revision=row[1]) if row else SeenGraphs(0)
+    rows = reader.all(_SEEN_GRAPHS, scope.tenant, scope.project, name, scope.session)
+    main = next((key for key, _, is_main in rows if is_main), 0)
+    others = tuple(key for key, _, is_main in rows if not is_main)
+    return SeenGraphs(main, others, sum(revision for _, revision, _ in rows))
 
 
 def choose_shelf(kind: DecisionKind, status: DecisionStatus) -> str:
@@ -84,6 +114,14 @@ def find_named(reader: Reader, graph: int, scope: DecisionScope, name: str) -> S
     )
 
 
+def is_named_in(reader: Reader, graph: int, name: str, session: str = "") -> bool:
+    """Whether a graph has a decision whose id begins so; with a session, one that it logged."""
+    if not _NAME.fullmatch(name):
+        return False
+    last = name + "z" * (ID_CHARS - len(name))
+    return reader.first_row(_IS_NAMED, graph, name, last, session) is not None
+
+
 def find_worded(reader: Reader, graph: int, scope: DecisionScope, name: str) -> StoredDecision:
     """The same; it must have words."""
     found = find_named(reader, graph, scope, name)
@@ -95,6 +133,12 @@ def find_worded(reader: Reader, graph: int, scope: DecisionScope, name: str) -> 
 def read_decisions(rows: Iterable[Row], scope: DecisionScope) -> list[StoredDecision]:
     """What rows hold; those that cannot be read are named and left out."""
     return read_each(rows, lambda row: read_decision(row, scope), lambda row: f"decision {row[1]}")
+
+
+def read_folder(reader: Reader, graph: int) -> str:
+    """The folder that a graph belongs to."""
+    row = reader.first_row("SELECT folder FROM decision_graphs WHERE key = $1", graph)
+    return decode_stored(row[0], str) if row else ""
 
 
 def read_decision(row: Row, scope: DecisionScope) -> StoredDecision:
@@ -157,11 +201,18 @@ def write_folder(folder: str) -> str:
     return to_json(folder)
 
 
-_GRAPH = "SELECT key FROM decision_graphs WHERE tenant = $1 AND project = $2 AND name = $3"
+_GRAPH = """SELECT key, revision FROM decision_graphs
+    WHERE tenant = $1 AND project = $2 AND name = $3"""
+_SEEN_GRAPHS = """SELECT g.key, g.revision, CASE WHEN g.name = $3 THEN 1 ELSE 0 END
+    FROM decision_graphs g WHERE g.tenant = $1 AND g.project = $2 AND (g.name = $3 OR EXISTS (
+        SELECT 1 FROM decisions d WHERE d.graph = g.key AND d.session = $4))
+    ORDER BY g.key"""
 COLUMNS = """d.key, d.id, d.session, d.agent, d.kind, d.status, d.confidence, d.parent,
     d.generation, d.data, d.created, d.updated"""
 _NAMED = f"""SELECT {COLUMNS} FROM decisions d
     WHERE d.graph = $1 AND d.id >= $2 AND d.id <= $3 ORDER BY d.id LIMIT 2"""
+_IS_NAMED = """SELECT 1 FROM decisions d WHERE d.graph = $1 AND d.id >= $2 AND d.id <= $3
+    AND ($4 = '' OR d.session = $4) LIMIT 1"""
 EDGE_COLUMNS = "s.id, t.id, e.kind, e.weight, e.session, e.agent, e.data, e.created"
 EDGES = """decision_edges e JOIN decisions s ON s.key = e.source
     JOIN decisions t ON t.key = e.target"""
