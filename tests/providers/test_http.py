@@ -575,3 +575,18 @@ def test_a_reader_that_fails_leaves_nothing_open(
     with ScriptedServer(SPEAK) as server, pytest.raises(LookupError):
         run(work(model(server, wire)))
     assert caplog.records == []
+
+
+def test_an_error_that_leaves_no_time_for_another_try_is_told_as_it_is() -> None:
+    with (
+        ScriptedServer(Refuse(429, retry_after=20)) as server,
+        pytest.raises(ProviderError, match="answered 429") as caught,
+    ):
+        run(model(server, "openai", retries=3, timeout=5).answer(ASKED))
+    assert not isinstance(caught.value, ProviderTimeout)
+
+
+def test_an_address_may_end_with_v1_on_every_wire() -> None:
+    with ScriptedServer("yes") as server:
+        llm = loom.connect("local:m", base_url=server.openai_url + "/", wire="anthropic")
+        assert run(llm.answer(ASKED)).text == "yes"

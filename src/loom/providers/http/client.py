@@ -73,7 +73,7 @@ class HttpModel(ChatModel):
                 return await self._ask(body, clock)
             except ProviderError as error:
                 wait = self._patience.wait_before(error, tries)
-                if wait is None:
+                if wait is None or wait >= clock.left:
                     raise
             tries += 1
             await clock.sleep(wait)
@@ -99,7 +99,7 @@ class HttpModel(ChatModel):
                 return
             except ProviderError as error:
                 wait = self._patience.wait_before(error, tries)
-                if wait is None or is_begun:
+                if wait is None or is_begun or wait >= clock.left:
                     raise
             finally:
                 await exchange.close()

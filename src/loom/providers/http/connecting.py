@@ -66,7 +66,10 @@ def connect(model: str, **options: Unpack[ConnectOptions]) -> HttpModel:
     if wire is not None:
         preset = replace(preset, wire=choose("wire", wire, tuple(WIRES)))
     url = options.get("base_url") or os.environ.get(preset.url_variable) or preset.url
-    target = Target(preset, check_url(url), own, dict(options.get("headers", {})))
+    url = check_url(url)
+    if WIRES[preset.wire].path.startswith("/v1/"):  # people give the address with it, too
+        url = url.removesuffix("/v1")
+    target = Target(preset, url, own, dict(options.get("headers", {})))
     weak = options.get("weak_model")
     if isinstance(weak, str):
         weak = connect(weak)

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Self
 
@@ -144,6 +145,11 @@ class _Server(ThreadingHTTPServer):
         self.owner = owner
         super().__init__(("127.0.0.1", 0), _Handler)
 
+    def server_bind(self) -> None:
+        """Bind without asking anybody for the name of this machine, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "127.0.0.1", self.socket.getsockname()[1]
+
     def shutdown_request(self, request: Any) -> None:
         """Close a connection; one that is to be reset gets no polite ending."""
         try:
@@ -161,6 +167,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # each event is sent at once
     server: _Server
 
     def log_message(self, format: str, *args: object) -> None:
