@@ -322,6 +322,8 @@ def _find_plain(info: inspect.Type) -> tuple[type | None, Container[Any] | None]
             return int, range(*_find_bounds(info))
         case inspect.VarTupleType():
             return tuple, ((),)
+        case inspect.DictType():
+            return dict, ({},)
         case inspect.StrType():
             return str, None
         case inspect.BoolType():

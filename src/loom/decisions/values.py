@@ -118,10 +118,11 @@ class DecisionBody(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True)
         check_fields(self)
         check_title(self.title)
         check_words("description", self.description, MAX_DESCRIPTION_CHARS)
-        write_metadata(self.metadata)
-        if tuple(check_commits(self.commits)) != self.commits:
+        if self.metadata:
+            write_metadata(self.metadata)
+        if self.commits and tuple(check_commits(self.commits)) != self.commits:
             raise ChoiceError("the commits of a decision are in lower case, each once")
-        if tuple(check_nodes(self.nodes)) != self.nodes:
+        if self.nodes and tuple(check_nodes(self.nodes)) != self.nodes:
             raise ChoiceError("the nodes of a decision are named once")
 
 
