@@ -368,6 +368,23 @@ def test_a_purged_session_leaves_no_words(loom: Loom) -> None:
     assert problems(loom) == []
 
 
+def test_no_view_of_another_session_keeps_purged_words(loom: Loom) -> None:
+    first, second = loom.new(model="gpt-4o"), loom.new(model="gpt-4o")
+    first.decisions.log("The secret is xyzzy", kind="goal")
+    asked = second.prepare("What is the goal?", policy="window", window=20_000)
+    assert "xyzzy" in str(asyncio.run(asked).openai())
+
+    def views() -> str:
+        with loom.store.database.read() as reader:
+            return str(reader.all("SELECT data FROM views"))
+
+    assert "xyzzy" in views()
+    first.purge()
+    assert "xyzzy" not in views()
+    asked = second.prepare("And now?", policy="window", window=20_000)
+    assert "xyzzy" not in str(asyncio.run(asked).openai())
+
+
 def test_one_decision_can_be_purged(loom: Loom) -> None:
     made = loom.decisions.log("The secret is xyzzy")
     loom.decisions.purge(made.id)

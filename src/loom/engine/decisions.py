@@ -296,6 +296,8 @@ class ProjectDecisions:
         Its id, kind, status and edges stay.
         """
         self._write(lambda graph: graph.purge(name), name)
+        self._workspace.caches.clear()
+        self._workspace.pulses.clear()
         self._store.decisions.shed()
 
     # Reading

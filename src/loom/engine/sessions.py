@@ -576,6 +576,7 @@ class Session:
         check_flag("notes", notes)
         gone, kept = self._store.sessions.purge(self.row, self._workspace.now(), notes)
         self._workspace.caches.clear()
+        self._workspace.pulses.clear()
         self._workspace.recaller.forget()
         self._store.forget()
         remains = what_remains(self._store, self.row, self._workspace.snapshots)

@@ -367,6 +367,7 @@ class GraphWriter:
         """Delete the words of a decision."""
         found = find_named(self.writer, self.key, self.scope, name)
         take_decisions(self.writer, [found.key])
+        drop_views(self.writer, self.scope.tenant, self.scope.project)
         self.count_change()
         return self._again(found)
 
@@ -496,6 +497,17 @@ def take_decisions_of(writer: Writer, tenant: str, project: str, session: str) -
         edges = writer.all(_TAKE_SESSION_REASONS, graph, session)
         if keys or edges:
             count_change(writer, graph)
+            drop_views(writer, tenant, project)
+
+
+def drop_views(writer: Writer, tenant: str, project: str) -> None:
+    """Take away views that have words of decisions. The next request begins an epoch."""
+    writer.all(
+        """DELETE FROM views WHERE data LIKE '%"decisions":{%'
+            AND session IN (SELECT key FROM sessions WHERE tenant = $1 AND project = $2)""",
+        tenant,
+        project,
+    )
 
 
 def _join(what: str, held: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
