@@ -85,3 +85,14 @@ def test_a_line_that_is_no_operation_is_denied_everywhere_and_allows_nothing() -
     assert made.allowed == {}
     assert made.denied == {"*": ("rm -rf *",)}
     assert [problem.split(":")[0] for problem in made.problems] == ["line 2", "line 4"]
+
+
+def test_a_fence_is_no_pattern_and_a_category_without_patterns_is_reported() -> None:
+    text = "## Denied Operations\n```\nshell: rm *\n```\nnet:\n## Allowed Operations\nshell:\n"
+    found = parse_loom_file(text)
+    assert found.denied == {"shell": ("rm *",), "net": ("*",)}
+    assert found.allowed == {}
+    assert found.problems == (
+        'line 5: "net:" has no pattern; all of it is denied',
+        'line 7: "shell:" has no pattern; it allows nothing',
+    )

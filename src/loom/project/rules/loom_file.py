@@ -107,7 +107,7 @@ def _read_operations(section: _FileSection, found: dict[str, list[str]]) -> list
     problems: list[str] = []
     for number, line in section.lines:
         said = on_one_line(_BULLET.sub("", line, count=1))
-        if not said:
+        if not said or _FENCE.match(line):
             continue
         category, colon, patterns = said.partition(":")
         category = category.strip().strip("`").removeprefix("**").removesuffix("**")
@@ -118,7 +118,15 @@ def _read_operations(section: _FileSection, found: dict[str, list[str]]) -> list
                 continue
             problems.append(f"{wanted}; it is denied in every category")
             category, patterns = ANY, said
-        found.setdefault(name_category(category), []).extend(_read_patterns(patterns))
+        known = _read_patterns(patterns)
+        if not known:
+            without = f'line {number}: "{said[:80]}" has no pattern'
+            if section.title == _ALLOWED:
+                problems.append(f"{without}; it allows nothing")
+                continue
+            problems.append(f"{without}; all of it is denied")
+            known = [ANY]
+        found.setdefault(name_category(category), []).extend(known)
     return problems
 
 
