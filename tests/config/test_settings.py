@@ -87,8 +87,10 @@ def test_the_strongest_source_wins_and_the_others_are_named(
         expected.get(f"context.headroom_{end}_pct", [("", usual)])[0][1]
         for end, usual in (("floor", 0), ("ceiling", 100))
     )
-    if floor > ceiling:
-        with pytest.raises(ConfigError, match="headroom"):
+    window = expected.get("context.window", [("", 10**10)])[0][1]
+    reserve = expected.get("context.reserved_output_tokens", [("", 0)])[0][1]
+    if floor > ceiling or reserve >= window:
+        with pytest.raises(ConfigError, match=r"headroom|leaves nothing"):
             resolve_configuration(folder, options=options, environment=variables)
         return
     found = resolve_configuration(folder, options=options, environment=variables)
@@ -124,6 +126,8 @@ WRONG = [
     ('[context]\nmodel = "a\\u001b[31m"', 2, "control characters"),
     ("context = 1", 1, "must be a table"),
     ("[context]\nzones = 3", 2, "must be a table"),
+    ("[context.zones]\nrulez = 5", 2, "nearest is 'rules'"),
+    ("[context]\nwindow = 10\nreserved_output_tokens = 10", 3, "leaves nothing of the window"),
     ("[context.zones]\nrules = -1", 2, "0 or more"),
     ("[context.zones]\nrepo_map = 10", 2, "context.max_repo_map_tokens"),
     ("[context.zones]\nhistory = 10", 2, "what the other zones leave"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom import ChoiceError, Context, Loom, Session
+from loom import ChoiceError, Context, ContextWindow, Loom, LoomError, Session
 from loom.budget.headroom import headroom_pct
 from loom.types import RememberedOptions
 
@@ -175,6 +175,38 @@ def test_a_folder_configures_the_requests_of_its_sessions(
     with Loom.open(":memory:") as loom:
         assert loom.configuration is None, "who names no folder reads no file"
         assert prepare(loom.new(), "hum").report.policy == "default"
+
+
+SIZES = """\
+[context]
+reserved_output_tokens = 2000
+max_repo_map_tokens = 1500
+max_decision_context_tokens = 900
+policy = "window"
+"""
+
+
+def test_a_project_that_a_request_names_configures_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / ".loom.toml").write_text(SIZES)
+    with Loom.open(":memory:") as loom:
+        session = loom.new()
+        for options in ({"project": tmp_path}, {}):
+            context = prepare(session, "hum", window=32_000, **options)
+            assert (context.report.reserved_output, context.report.policy) == (2000, "window")
+        assert (session.policy.name, session.remembered_options.reserve_output) == ("window", None)
+        named = prepare(session, "hum", reserve_output=100, policy="turns").report
+        assert (named.reserved_output, named.policy) == (100, "turns")
+        session.set_options(project=None, policy=None, reserve_output=None)
+        assert prepare(session, "hum").report.reserved_output == 4096
+    built = ContextWindow.build_messages(
+        [{"role": "user", "content": "hum"}], "Be brief.", project_path=tmp_path, model="gpt-4o"
+    )
+    assert built.context.report.reserved_output == 2000
+    with pytest.raises(LoomError, match=r"\.loom\.toml:2"):
+        prepare(Loom.open(":memory:").new(), "hum", window=1500, project=tmp_path)
 
 
 def test_the_headroom_grows_with_the_window() -> None:

@@ -131,6 +131,27 @@ class Configuration(Struct, frozen=True):
             return floor, max(usual_ceiling, floor)
         return floor, ceiling
 
+    def name_origins(self) -> str:
+        """The sizes that are configured, each with its origin, for an error; "" if none is."""
+        found = [
+            f"{name} is {setting.value} at {setting.origin}"
+            for name, setting in self.values.items()
+            if setting.origin and setting.key.kind in ("tokens", "window")
+        ]
+        return f"configured: {', '.join(found)}" if found else ""
+
+    def budget_sizes(self) -> dict[str, Any]:
+        """The sizes that are configured, by the names of the options of a budget."""
+        zones = self.zones
+        sizes = {
+            "window": self.window,
+            "reserved_output": self.reserve_output,
+            "max_repo_map_tokens": zones.pop("repo_map", None),
+            "max_decision_tokens": zones.pop("decision_context", None),
+            "zones": zones or None,
+        }
+        return {name: value for name, value in sizes.items() if value is not None}
+
 
 def resolve_configuration(
     folder: str | PathLike[str] = ".",
@@ -159,6 +180,8 @@ def resolve_configuration(
         found.add_given(_find_key(name), value, "option")
     settings = Configuration(project, user_file, found.settle(), found.policies)
     _check_headroom(settings)
+    _check_reserve(settings)
+    _check_zone_names(settings)
     return settings
 
 
@@ -366,6 +389,32 @@ def _check_headroom(settings: Configuration) -> None:
             f"{ceiling.value} ({ceiling.origin}); lower it, or raise the ceiling",
             floor.origin,
         )
+
+
+def _check_reserve(settings: Configuration) -> None:
+    reserve = settings.values["context.reserved_output_tokens"]
+    window = settings.values["context.window"]
+    if window.value is not None and reserve.value is not None and reserve.value >= window.value:
+        raise ConfigError(
+            f"reserved_output_tokens is {reserve.value} and leaves nothing of the window, which "
+            f"is {window.value} ({window.origin}); lower it, or enlarge the window",
+            reserve.origin,
+        )
+
+
+def _check_zone_names(settings: Configuration) -> None:
+    """Refuse the name of a zone that is a slip of a known one."""
+    named = [name for name in settings.values if name.startswith(f"{ZONE_KEYS}.")]
+    if not named:
+        return
+    from loom.context import check_options
+
+    policy = settings.policy or "default"
+    for name in named:
+        try:
+            check_options(policy=policy, zones={name.removeprefix(f"{ZONE_KEYS}."): 0})
+        except ChoiceError as error:
+            raise ConfigError(str(error), settings.values[name].origin) from None
 
 
 def _text(value: Any) -> str | None:

@@ -5,7 +5,8 @@ if it did.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from typing import Annotated, TypedDict
 
@@ -13,10 +14,10 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from loom.config.settings import Configuration
+from loom.config.settings import Configuration, resolve_configuration
 from loom.context import Options, Policy, check_options, find_policy
 from loom.conversation.checked import MAX_NUMBER
-from loom.errors import ChoiceError, describe, shorten
+from loom.errors import CannotFit, ChoiceError, ConfigError, describe, shorten
 
 _Tokens = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 _Window = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
@@ -73,6 +74,8 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     values: RememberedOptions = RememberedOptions()
     headroom: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()  # for the report
+    origins: str = ""  # where sizes come from, for errors
 
     def add_headroom(self, policy: Policy) -> Policy:
         """A policy with the headroom, unless it has one of its own."""
@@ -80,6 +83,25 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
             return policy
         floor, ceiling = self.headroom
         return replace(policy, headroom_floor_pct=floor, headroom_ceiling_pct=ceiling)
+
+    @contextmanager
+    def name_origins(self) -> Iterator[None]:
+        """Add to an error about sizes where the configured ones come from."""
+        try:
+            yield
+        except (CannotFit, ChoiceError) as error:
+            if not self.origins or type(error) not in (CannotFit, ChoiceError):
+                raise
+            raise type(error)(f"{error} ({self.origins})") from None
+
+
+def read_defaults(folder: "str | PathLike[str]") -> RequestDefaults:
+    """What the configuration of a folder says of requests. What is wrong with it is a note."""
+    try:
+        return take_defaults(resolve_configuration(os.path.expanduser(os.fsdecode(folder))))
+    except ConfigError as error:
+        note = f"{error}; nothing of the configuration of {os.fsdecode(folder)} is used"
+        return RequestDefaults(notes=(note,))
 
 
 def take_defaults(settings: Configuration) -> RequestDefaults:
@@ -94,6 +116,7 @@ def take_defaults(settings: Configuration) -> RequestDefaults:
             zones=settings.zones or None,
         ),
         headroom=settings.headroom,
+        origins=settings.name_origins(),
     )
 
 

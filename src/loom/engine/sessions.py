@@ -93,9 +93,11 @@ from loom.engine.purging import keep_snapshot, what_remains
 from loom.engine.reading import ReadingStyle
 from loom.engine.remembered import (
     RememberedOptions,
+    RequestDefaults,
     SetOptions,
     check_remembered,
     fill_options,
+    read_defaults,
 )
 from loom.engine.search import check_search, search_session, shown_in
 from loom.engine.session_state import (
@@ -666,11 +668,14 @@ class Session:
         details: RequestDetails,
         project: "str | PathLike[str] | None",
     ) -> Context:
-        options = self._fill_options(options, details)
+        notes: tuple[str, ...] = ()
         if project is None:
             project, notes = self._find_folder()
-            details = replace(details, notes=notes)
-        budget_for(options, self.row.head)  # what is wrong is said before anything is written
+        defaults = self._find_defaults(project)
+        details = replace(details, notes=(*notes, *defaults.notes))
+        with defaults.name_origins():
+            options = self._fill_options(options, details, defaults)
+            budget_for(options, self.row.head)  # what is wrong is said before anything is written
         refuse_unknown_skills(project, details.skills)
         for name in (
             *details.pins,
@@ -684,13 +689,22 @@ class Session:
             self._bring_urgent_events()
         if project is not None:
             details = replace(details, project=rank_project(self._path_to(details.at), project))
-        return self._prepare(options, details)
+        with defaults.name_origins():
+            return self._prepare(options, details)
 
-    def _fill_options(self, options: Options, details: RequestDetails) -> Options:
+    def _find_defaults(self, folder: "str | PathLike[str] | None") -> RequestDefaults:
+        """What the configuration of a folder says; without a folder, that of the store."""
+        if folder is None:
+            return self._workspace.defaults
+        return read_defaults(folder)
+
+    def _fill_options(
+        self, options: Options, details: RequestDetails, defaults: RequestDefaults
+    ) -> Options:
         """Options with what the session remembers, and then with the configuration, where the
         caller names no value.
         """
-        remembered, usual = self._state.remembered_options, self._workspace.defaults.values
+        remembered, usual = self._state.remembered_options, defaults.values
         if details.values.zones is not None:
             remembered = replace(remembered, zones=None)
         if self.row.model:
@@ -701,7 +715,7 @@ class Session:
         options = fill_options(fill_options(options, remembered), usual)
         if details.named:
             return options
-        return replace(options, policy=self.policy)
+        return replace(options, policy=self._find_policy(defaults))
 
     def _find_folder(self) -> tuple[str | None, tuple[str, ...]]:
         """The folder of code that the session remembers, and notes on it."""
@@ -1020,9 +1034,11 @@ class Session:
         """The policy that is used if `prepare` names none: the one that was named last, then the
         one of the configuration, then `default`.
         """
+        return self._find_policy(self._find_defaults(self._find_folder()[0]))
+
+    def _find_policy(self, defaults: RequestDefaults) -> Policy:
         try:
-            usual = self._workspace.defaults.policy or find_policy(DEFAULT_POLICY)
-            return self._state.policy or usual
+            return self._state.policy or defaults.policy or find_policy(DEFAULT_POLICY)
         except (ChoiceError, ValueError) as error:
             told = (
                 f"the policy that session {self.id} remembers cannot be used: {error}; name "
@@ -1266,8 +1282,11 @@ class Session:
             return find_policy(DEFAULT_POLICY)
 
     def _plan_summary(self, when: When) -> Plan | None:
-        options = self._options or self._fill_options(check_options(policy=self._policy), _LOOK)
-        options = replace(options, policy=self._workspace.defaults.add_headroom(options.policy))
+        defaults = self._find_defaults(self._find_folder()[0])
+        options = self._options
+        if options is None:
+            options = self._fill_options(check_options(policy=self._policy), _LOOK, defaults)
+        options = replace(options, policy=defaults.add_headroom(options.policy))
         return plan(self._store, self.row, self.path, options, self._style(), when)
 
     # Memory, search, and Loom's own tools

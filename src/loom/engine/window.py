@@ -12,6 +12,7 @@ from loom.budget.counting import Counter, graphemes
 from loom.budget.models import Overrides, model_limit
 from loom.budget.profiles import SEEDS
 from loom.budget.zones import DEFAULTS, Budget, BudgetOptions, allocate_budget
+from loom.config.settings import resolve_configuration
 from loom.context import (
     Context,
     NewestValues,
@@ -31,7 +32,7 @@ from loom.engine.sources import (
     add_single_decisions,
     add_single_project,
 )
-from loom.errors import ChoiceError, StoreError, describe
+from loom.errors import ChoiceError, ConfigError, StoreError, describe
 from loom.stores import find_absent
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class ContextWindow:
             "BudgetOptions",
             {name: value for name, value in options.items() if name not in _NOT_OF_BUDGET},
         )
+        sizes, notes = _add_configured(sizes, options)
         policy, budget = find_policy("window"), allocate_budget(model, **sizes)
         zones = {
             name: tokens
@@ -152,7 +154,7 @@ class ContextWindow:
             wish = add_single_project(wish, given, project_path, is_sized)
         built = build(given, replace(wish, bare=True), (), None)
         _warn_of_evicted(built, options.get("session_id"), given)
-        return BuiltMessages(add_notes(built, wish.notes))
+        return BuiltMessages(add_notes(built, (*wish.notes, *notes)))
 
     @staticmethod
     def allocate_budget(model: str | None = None, **options: Any) -> Budget:
@@ -179,6 +181,28 @@ class ContextWindow:
     def estimate_tokens(text: str) -> int:
         """Seed 000's estimate: four characters a token."""
         return _estimate.count_text(text)
+
+
+def _add_configured(
+    sizes: BudgetOptions, options: BuildOptions
+) -> tuple[BudgetOptions, tuple[str, ...]]:
+    """Sizes with those that the folder of the project configures, where the caller names none;
+    and what is wrong with its configuration.
+    """
+    project = options.get("project_path")
+    if project is None:
+        return sizes, ()
+    try:
+        configured = resolve_configuration(project).budget_sizes()
+    except ConfigError as error:
+        return sizes, (f"{error}; nothing of the configuration is used",)
+    zones = {**configured.pop("zones", {}), **sizes.get("zones", {})}
+    if options.get("max_tokens") is not None:
+        configured.pop("window", None)
+    filled = {**configured, **sizes}
+    if zones:
+        filled["zones"] = zones
+    return cast("BudgetOptions", filled), ()
 
 
 def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) -> Options:

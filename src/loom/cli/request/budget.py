@@ -28,7 +28,7 @@ from loom.cli.terminal import (
     width,
 )
 from loom.cli.transcript.show import look
-from loom.config.settings import Configuration, resolve_configuration
+from loom.config.settings import resolve_configuration
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text
 from loom.errors import ChoiceError
@@ -80,7 +80,10 @@ def budget(model: str | None, as_json: bool, **given: Unpack[BudgetOptions]) -> 
     model = model or configured.model
     if model is None:
         raise ChoiceError("name a MODEL, or configure context.model (see `loom config show`)")
-    options: BudgetOptions = {"overrides": user_overrides(), **_configured_sizes(configured)}
+    options: BudgetOptions = {
+        "overrides": user_overrides(),
+        **cast("BudgetOptions", configured.budget_sizes()),
+    }
     named = {name: value for name, value in given.items() if value is not None}
     options |= named  # type: ignore[typeddict-item]
     divided = allocate_budget(model, **options)
@@ -94,20 +97,6 @@ def budget(model: str | None, as_json: bool, **given: Unpack[BudgetOptions]) -> 
     say(dim(f"  history can have about {fitting} of {MESSAGE_TOKENS} tokens"))
     for text in divided.notes:
         note(text)
-
-
-def _configured_sizes(configured: Configuration) -> BudgetOptions:
-    """The sizes that the configuration has."""
-    zones = configured.zones
-    sizes: dict[str, Any] = {
-        "window": configured.window,
-        "reserved_output": configured.reserve_output,
-        "max_repo_map_tokens": zones.pop("repo_map", None),
-        "max_decision_tokens": zones.pop("decision_context", None),
-        "zones": zones or None,
-    }
-    named = {name: value for name, value in sizes.items() if value is not None}
-    return cast("BudgetOptions", named)
 
 
 def print_zone(name: str, tokens: int, window: int) -> None:

@@ -26,6 +26,7 @@ from loom.context import weave as weave_request
 from loom.conversation.message import Conversation
 from loom.dialects import dialect_of_model
 from loom.engine.knowledge import find_question_in
+from loom.engine.remembered import take_defaults
 from loom.engine.sources import (
     DecisionQuestion,
     add_notes,
@@ -89,10 +90,13 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         configured = resolve_configuration(self.project or ".")
         usual = chosen or configured.policy or "default"
         runs, several = read_several(self.file)
-        return (
-            (_subject(run), self._run(run, usual, self._fill_options(run, overrides, configured)))
-            for run in runs
-        ), several
+        defaults = take_defaults(configured)
+
+        def weave_run(run: Run) -> Context:
+            with defaults.name_origins():
+                return self._run(run, usual, self._fill_options(run, overrides, configured))
+
+        return ((_subject(run), weave_run(run)) for run in runs), several
 
     def _fill_options(
         self, run: Run, overrides: Overrides, configured: Configuration
