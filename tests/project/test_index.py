@@ -28,6 +28,7 @@ from loom.project.index.files import list_files
 from loom.project.index.index_file import MAKERS
 from loom.project.index.project_index import ProjectIndex, open_index, recency
 from loom.project.parse.grammars import HAS_GRAMMARS
+from loom.project.rank.ranking import MapRequest, rank_files
 from tests.shared import ROOT, examples
 
 # seconds before now that files of these tests were changed, so that nobody doubts when it was
@@ -719,6 +720,21 @@ while time.monotonic() < until: index.update()
     assert is_right(index)
     assert index.notes == ()
     assert open_index(root, cache).update() == 0
+
+
+def test_what_definitions_say_is_read_from_disk_only_where_it_is_asked_for(
+    root: Path, cache: Path
+) -> None:
+    for number in range(200):
+        write(root, f"part{number}.py", f"def work_{number}(order):\n    return order.total\n")
+    write(root, "mail.py", "def send_receipt(order):\n    return post(order)\n")
+    whole = updated(root, cache)
+    index = open_index(root, cache)
+    rank_files(index, MapRequest(query="send_receipt posts twice"))
+    read = [entry for entry in index.entries.values() if entry.bodies._rows is not None]
+    assert index.entries["mail.py"] in read
+    assert len(read) < 150
+    assert index.entries == whole.entries
 
 
 # Many files

@@ -32,6 +32,7 @@ SKIPPED = frozenset((
 # hidden names that are listed all the same
 SHOWN = frozenset((".loom.toml", ".loom.md", ".formatter.exs", ".github"))
 _GIT_SECONDS = 20
+_MAX_FOLLOWED_FOLDERS = 60  # folders above one another that are looked at one by one
 _PROBE_BYTES = 8192
 _MAX_MEAN_LINE_CHARS, _MAX_LINE_CHARS = 300, 20_000
 _PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ".org"))
@@ -134,15 +135,27 @@ def _list_by_git(root: str) -> dict[str, FoundFile]:
                 continue
             above = path.rpartition("/")[0]
             # git also lists what was behind a folder that is a link by now
-            if above not in is_inside:
-                is_inside[above] = _is_inside(os.path.realpath(f"{root}/{above}"), inside)
-            if not is_inside[above]:
+            if not _is_folder_inside(root, above, inside, is_inside):
                 continue
             if stat.S_ISREG(seen.st_mode):
                 found[path] = _describe_file(path, seen)
             elif stat.S_ISDIR(seen.st_mode) and os.path.lexists(f"{root}/{path}/.git"):
                 folders.append(path)
     return found
+
+
+def _is_folder_inside(root: str, folder: str, inside: str, known: dict[str, bool]) -> bool:
+    """Whether a folder of the project is inside of it. What is no link is where the folder above it
+    is, so most need not be followed from the root.
+    """
+    if folder not in known:
+        is_plain = folder.count("/") < _MAX_FOLLOWED_FOLDERS and (
+            bool(folder)
+            and not os.path.islink(f"{root}/{folder}")
+            and _is_folder_inside(root, folder.rpartition("/")[0], inside, known)
+        )
+        known[folder] = is_plain or _is_inside(os.path.realpath(f"{root}/{folder}"), inside)
+    return known[folder]
 
 
 def _git_paths(root: str, folder: str) -> Iterator[str]:

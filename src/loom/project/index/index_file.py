@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from loom.errors import StoreError
 
-FORMAT = 2
+FORMAT = 3
 BUSY_SECONDS = 1.0
 # The modules that an entry is made by, in the folder of the package.
 MAKERS = (

@@ -4,8 +4,7 @@ or from what was asked for.
 
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import lru_cache
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 from msgspec import Struct
@@ -48,6 +47,8 @@ class Graph:
             path: _reuse(held.get(path), entry) or self._hold(entry)
             for path, entry in entries.items()
         }
+        words: NDArray[np.bool_] = before._is_word if before else np.zeros(0, bool)
+        self._is_word: NDArray[np.bool_] = _extend_words(words, self._numbers)
         self._sources = self._targets = self._names = np.zeros(0, np.int64)
         self._weights = np.zeros(0)
         self._connect(list(self._files.values()))
@@ -111,8 +112,8 @@ class Graph:
             return_counts=True,
         )
         squared = shared[place] ** 2.0
-        is_word = np.fromiter(map(_is_word, self._numbers), bool, len(self._numbers))
-        sure: Floats = squared / (squared + DOUBT) * np.where(is_word[self._names], WORD, 1.0)
+        words = np.where(self._is_word[self._names], WORD, 1.0)
+        sure: Floats = squared / (squared + DOUBT) * words
         return sure
 
     def rank(
@@ -142,7 +143,12 @@ class Graph:
         return here
 
 
-@lru_cache(maxsize=200_000)
+def _extend_words(known: NDArray[np.bool_], numbers: Mapping[str, int]) -> NDArray[np.bool_]:
+    """Whether each name is one word, by number. Names only come in at the end."""
+    names = list(islice(numbers, len(known), None))
+    return np.concatenate((known, np.fromiter(map(_is_word, names), bool, len(names))))
+
+
 def _is_word(name: str) -> bool:
     """Whether a name is one word, such as any library may have: `push`, `Error`, `_HTML`."""
     bare = name.strip("_")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from loom.project.index.entries import Entry
 from loom.project.index.project_index import ProjectIndex
 from loom.project.parse.symbols import Definition
-from loom.project.parse.terms import terms_in, terms_of
+from loom.project.parse.terms import terms_in
 from loom.project.rank.graph import Graph
 from loom.project.rank.roles import Role, role_of
 from loom.project.rank.words import Texts, Vocabulary
@@ -180,14 +180,12 @@ def _reuse(file: File | None, entry: Entry) -> File | None:
 
 
 def _look_at(entry: Entry) -> File:
-    named = terms_of("\n".join([definition.name for definition in entry.parsed.definitions]))
-    said = {word: log1p(count) for word, count in named.items()}
+    said = {word: log1p(count) for word, count in entry.named.items()}
     return File(entry, frozenset(terms_in(entry.path)), said, sum(entry.terms.values()))
 
 
 def _role(entry: Entry, entries: Container[str]) -> Role:
-    is_generated = bool(entry.bodies) and not any(entry.bodies)
-    if is_generated:
+    if entry.is_generated:
         return "generated"
     return role_of(entry.path, entries)
 
