@@ -300,6 +300,11 @@ def test_wrong_values_are_named(wrong: dict[str, Any]) -> None:
         ContextWindow.build_messages([], "P", project=".")  # type: ignore[call-arg]
 
 
+def test_a_session_that_does_not_exist_is_named(loom: Loom) -> None:
+    built = ContextWindow.build_messages([], "P", session_id="nosession", loom=loom)
+    assert any("nosession" in note for note in built.context.report.notes)
+
+
 def test_the_placeholder_of_a_summary_is_as_printed() -> None:
     messages = [{"role": "user", "content": "a" * 150}, {"role": "assistant", "content": "b" * 150}]
     assert ContextWindow.summarize_old_messages(messages) == (
@@ -399,11 +404,11 @@ def log_many(loom: Loom, number: int, **fields: Any) -> None:
         loom.decisions.log(f"Decide about component number {n}", kind="goal", **fields)
 
 
-@pytest.mark.parametrize("tokens", [200, 1024, 2048])
+@pytest.mark.parametrize("tokens", [250, 1024, 2048])
 def test_defect_max_decision_tokens_limits_the_decisions_themselves(
     loom: Loom, tokens: int
 ) -> None:
-    log_many(loom, 250)
+    log_many(loom, 400)
     built = ContextWindow.build_messages(
         [], "P", session_id="s", loom=loom, max_decision_tokens=tokens
     )

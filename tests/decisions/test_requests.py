@@ -134,6 +134,31 @@ def test_what_a_session_logs_belongs_to_the_folder_that_it_works_in(
     assert "Use JWT" not in tail(prepared(loom.new()))
 
 
+def test_a_rejected_option_is_a_lesson_and_no_recent_decision(loom: Loom, clock: Clock) -> None:
+    session = loom.new()
+    goal = session.decisions.log("Ship the login page", kind="goal")
+    why = "needs sticky sessions"
+    session.decisions.log(
+        "Use cookies", kind="option", parent=goal.id, edge="rejected", rationale=why
+    )
+    text = tail(prepared(session))
+    assert "- [REJECTED] Use cookies — needs sticky sessions" in text
+    assert "- [option] Use cookies" not in text
+    assert "option: Use cookies [rejected]" in text
+
+
+def test_a_finished_pivot_leaves_a_lesson_with_its_reason(loom: Loom, clock: Clock) -> None:
+    old = loom.decisions.log("Use JWT tokens")
+    clock.pass_minutes(1)
+    loom.decisions.pivot(old.id, "Tokens cannot be revoked", "Use sessions")
+    text = tail(prepared(loom.new()))
+    assert "needs re-evaluation" not in text
+    assert "- [SUPERSEDED] Use JWT tokens → replaced by Use sessions — Tokens cannot be" in text
+    loom.decisions.log("Reconsidering: Use sessions", kind="revisit")
+    text = tail(prepared(loom.new()))
+    assert "- [REVISIT] Reconsidering: Use sessions — needs re-evaluation" in text
+
+
 def test_what_matters_to_the_request_is_shown_though_it_is_old(loom: Loom, clock: Clock) -> None:
     session = loom.new()
     loom.decisions.log("Sign cookies with the rotating secret")
@@ -146,6 +171,8 @@ def test_what_matters_to_the_request_is_shown_though_it_is_old(loom: Loom, clock
     assert "Sign cookies with the rotating" in tail(prepared(session, "How is a cookie signed?"))
     assert "而不是 MySQL" in tail(prepared(session, "为什么数据库不用 MySQL?"))
     assert "- Reach milestone 3\n" in tail(prepared(session, "What about milestone 3?"))
+    seed = prepared(loom.new(), "What about milestone 3?", policy="window")
+    assert "- Reach milestone 3\n" in system(seed)
 
 
 @pytest.mark.parametrize("policy", ["default", "window"])

@@ -150,6 +150,34 @@ def test_words_of_a_model_cannot_pass_for_headings_or_entries() -> None:
     assert len(text.splitlines()) == 3 + 2 + 1 + 1 + 1 + 2
 
 
+def test_signs_that_hide_or_turn_words_are_not_shown() -> None:
+    text = written(goals=[made("a\u202eevil\u200b\u2066 title\ufeff", "goal")]).text
+    assert text == "## Active Goals\n- aevil title"
+
+
+def test_a_larger_zone_shows_all_that_a_smaller_one_does() -> None:
+    lists: dict[str, Any] = {
+        "goals": many_goals(252),
+        "recent": [made(f"Decision {n}", minutes=n) for n in range(5)],
+        "lessons": [made(f"Attempt {n}", minutes=90 + n, status="abandoned") for n in range(5)],
+    }
+    shown: set[str] = set()
+    for tokens in (1024, 2000, 3000, 5000, 100_000):
+        section = written(tokens, **lists)
+        assert shown <= set(section.shown)
+        shown = set(section.shown)
+    assert len(shown) == 262
+
+
+def test_a_small_zone_shows_what_fits_of_it() -> None:
+    goals = [made(AUTHENTICATION, "goal", 1), made("Improve error handling", "goal")]
+    session = [made(f"Decision number {n}", minutes=n) for n in range(9)]
+    section = written(40, True, goals=goals, session=session, recent=session[:3])
+    assert AUTHENTICATION in section.text
+    assert "None." not in section.text
+    assert "-7" not in written(-7, goals=goals).note
+
+
 def test_what_was_purged_or_logged_automatically_is_not_shown() -> None:
     noise = [made(f"Ran a tool {n}", "action", n, metadata={"auto": True}) for n in range(50)]
     gone = made("(purged)", purged=True)

@@ -9,9 +9,10 @@ Rules of this file:
 - Something that is left out is counted in the last line, after the mark `[truncated...]`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.conversation.names import flatten
 from loom.decisions.values import Decision
@@ -30,8 +31,12 @@ AUTOMATIC = "auto"  # in the metadata of what no person and no model logged on p
 # of the tokens: what each heading may take while others need theirs
 _SHARES = {"goals": 0.35, "recent": 0.25, "session": 0.25, "lessons": 0.15}
 MAX_CHARS_PER_TOKEN = 8  # of a text that is counted to know whether it fits
-MAX_ENTRIES = 200  # that may be let in without a look at their size
+MIN_FULL_TOKENS = 200  # of a section that says what it leaves out, and names empty headings
 _MAX_MISSES = 20  # entries that do not fit, after which smaller ones are not looked for
+# Signs that turn or hide words; joiners are not among them, for many scripts need these.
+_HIDDEN = dict.fromkeys(
+    [0x200B, 0x200E, 0x200F, 0x2060, 0xFEFF, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
 _MARKDOWN = "#>-*+=|`~"
 
 
@@ -40,7 +45,8 @@ class DecisionLists(Struct, frozen=True, kw_only=True):
 
     `earlier` are decisions that are not recent and matter to the request. The totals say how many
     goals and entries of the session there are. `scores` say how much decisions matter to the
-    request, by their ids; `replacements` are titles of what superseded them.
+    request, by their ids; `replacements` are titles of what superseded them. `reasons` say why, and
+    why options were `rejected`.
     """
 
     goals: Sequence[Decision] = ()
@@ -53,6 +59,8 @@ class DecisionLists(Struct, frozen=True, kw_only=True):
     has_uncounted: bool = False  # the session has more entries than the total says
     scores: Mapping[str, float] = {}
     replacements: Mapping[str, str] = {}
+    reasons: Mapping[str, str] = {}
+    rejected: Collection[str] = ()
 
 
 class SectionForm(Struct, frozen=True, kw_only=True):
@@ -123,6 +131,8 @@ def write_section(lists: DecisionLists, form: SectionForm) -> DecisionSection:
     if len(text) > form.tokens * MAX_CHARS_PER_TOKEN or form.count(text) > form.tokens:
         for entry in order:
             _take_out(entry)
+        if form.tokens < MIN_FULL_TOKENS:
+            form = replace(form, names_empty=False, introduction="")
         order = _choose(headings, lists.scores, form)
         text = _render(headings, form)
     while order and form.count(text) > form.tokens:
@@ -149,16 +159,14 @@ def _list_headings(lists: DecisionLists, form: SectionForm) -> list[_Heading]:
     decisions = [_Entry(each, _write_recent(each)) for each in recent]
     session = [
         _Entry(
-            each, _write_session(each, form.write_time(each.created)), _describe(each.description)
+            each,
+            _write_session(each, form.write_time(each.created), each.id in lists.rejected),
+            _describe(each.description),
         )
         for each in lists.session
         if is_shown(each)
     ]
-    lessons = [
-        _Entry(each, _write_lesson(each, lists.replacements.get(each.id, "")))
-        for each in lists.lessons
-        if is_shown(each)
-    ]
+    lessons = [_Entry(each, _write_lesson(each, lists)) for each in lists.lessons if is_shown(each)]
     return [
         _Heading(
             "goals",
@@ -197,9 +205,11 @@ def _write_recent(decision: Decision) -> str:
     return f"- [{decision.kind}] {_one_line(decision.title)}"
 
 
-def _write_session(decision: Decision, moment: str) -> str:
+def _write_session(decision: Decision, moment: str, is_rejected: bool = False) -> str:
     """A line of the session. The confidence of a goal that is active is with the goals."""
     status = ""
+    if is_rejected:
+        status = " [rejected]"
     if decision.status != "active":
         status = f" [{decision.status}]"
     confidence = _write_confidence(decision)
@@ -208,16 +218,22 @@ def _write_session(decision: Decision, moment: str) -> str:
     return f"[{moment}] {decision.kind}: {_one_line(decision.title)}{status}{confidence}"
 
 
-def _write_lesson(decision: Decision, replacement: str) -> str:
+def _write_lesson(decision: Decision, lists: DecisionLists) -> str:
     title = _one_line(decision.title)
+    reason = _describe(lists.reasons.get(decision.id, ""))
     if decision.status == "superseded":
-        by = f" by {_one_line(replacement)}" if replacement else ""
-        return f"- [SUPERSEDED] {title} → replaced{by}"
+        replacement = _one_line(lists.replacements.get(decision.id, ""))
+        by = f" by {replacement}" if replacement else ""
+        return f"- [SUPERSEDED] {title} → replaced{by}{_append_reason(reason)}"
     if decision.status == "abandoned":
-        said = _describe(_find_reason(decision))
-        why = f" — {said}" if said else ""
-        return f"- [ABANDONED] {title}{why}"
+        return f"- [ABANDONED] {title}{_append_reason(_describe(_find_reason(decision)))}"
+    if decision.id in lists.rejected:
+        return f"- [REJECTED] {title}{_append_reason(reason)}"
     return f"- [REVISIT] {title}{_write_confidence(decision)} — needs re-evaluation"
+
+
+def _append_reason(reason: str) -> str:
+    return f" — {reason}" if reason else ""
 
 
 def _write_confidence(decision: Decision) -> str:
@@ -243,15 +259,15 @@ def _describe(description: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(flatten(text).split())
+    return " ".join(flatten(text).translate(_HIDDEN).split())
 
 
 # What fits
 
 
 def _let_all_in(headings: Sequence[_Heading]) -> list[_Entry]:
-    """Let everything in that may be, at most so much that it is quickly counted."""
-    order = [entry for heading in headings for entry in heading.entries][:MAX_ENTRIES]
+    """Let everything in that may be."""
+    order = [entry for heading in headings for entry in heading.entries]
     for entry in order:
         entry.is_in, entry.with_description = True, bool(entry.description)
     return order
@@ -342,6 +358,8 @@ def _render(headings: Sequence[_Heading], form: SectionForm) -> str:
             parts.append("\n".join((heading.title, *(lines or [heading.empty]))))
     text = "\n\n".join(parts)
     left_out = _count_left_out(headings)
+    if left_out and form.tokens < MIN_FULL_TOKENS:
+        return f"{text}\n{TRUNCATED}"
     if left_out:
         text = f"{text}\n{TRUNCATED} {left_out}"
     return text
@@ -372,7 +390,8 @@ def _note_left_out(headings: Sequence[_Heading], form: SectionForm) -> str:
     if not missing:
         return ""
     return (
-        f"decisions are truncated to {form.tokens:,} tokens: {', '.join(missing)} are shown; "
+        f"decisions are truncated to {max(form.tokens, 0):,} tokens: {', '.join(missing)} are "
+        "shown; "
         "max_decision_tokens or the zone decision_context sets another limit"
     )
 

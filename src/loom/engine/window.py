@@ -251,9 +251,21 @@ def _add_stored_decisions(
         folder = _find_own_folder(loom, session)
     scope = replace(loom.decisions.of_folder(folder).scope, session=session)
     question = DecisionQuestion(scope, session, find_question_in(given.messages))
+    wish = _note_unknown(wish, loom, session)
     caches = wish.caches
     made = add_single_decisions(replace(wish, caches=loom.caches), given, loom.store, question)
     return replace(made, caches=caches)
+
+
+def _note_unknown(wish: Options, loom: Loom, session: str) -> Options:
+    """The options with a note if there is no such session."""
+    if not session:
+        return wish
+    try:
+        loom.session(session)
+    except ChoiceError as error:
+        return replace(wish, notes=(*wish.notes, str(error)))
+    return wish
 
 
 def _find_own_folder(loom: Loom, session: str) -> str:

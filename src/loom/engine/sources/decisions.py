@@ -39,7 +39,7 @@ from loom.stores import DecisionScope, Store
 NAME, ZONE, TAIL_ZONE = "decisions", "decision_context", "decision_update"
 ORIGIN = "decisions"
 # Of the newest goals and entries of a session, one is looked at for so many tokens of the section.
-TOKENS_PER_GOAL, TOKENS_PER_ENTRY, MAX_LISTED = 8, 16, 200
+TOKENS_PER_GOAL, TOKENS_PER_ENTRY, MAX_LISTED = 8, 16, 1000
 MIN_LISTED = 20
 MAX_RECENT_READ = 20  # newest decisions among which those are that are shown
 MAX_PRIOR = 10  # newest attempts that are looked at
@@ -161,17 +161,25 @@ def find_decisions(
         found.active_goals(scope, _limit_listed(tokens, TOKENS_PER_GOAL)),
         [each for each in matching if each.kind == "goal" and each.status == "active"],
     )
-    recent = [each for each in found.recent(scope, MAX_RECENT_READ) if is_shown(each)][:MAX_RECENT]
-    earlier = [each for each in matching if _is_recent_kind(each) and each not in recent]
+    latest = [each for each in found.recent(scope, MAX_RECENT_READ) if is_shown(each)]
     prior = _merge(
         found.prior(scope, MAX_PRIOR),
         [each for each in matching if each.status != "active" or each.kind == "revisit"],
     )
-    lessons = _choose_lessons([each for each in prior if is_shown(each)], scores)
     session: list[Decision] = []
     if question.session:
         most = _limit_listed(tokens, TOKENS_PER_ENTRY)
         session = found.of_session(scope, question.session, most)
+    links = _find_links(store, scope, _merge(latest, matching, prior, session))
+    recent = [each for each in latest if each.id not in links.rejected][:MAX_RECENT]
+    earlier = [
+        each
+        for each in matching
+        if _is_recent_kind(each) and each not in recent and each.id not in links.rejected
+    ]
+    prior = _merge(prior, (each for each in (*latest, *matching) if each.id in links.rejected))
+    prior = [each for each in prior if is_shown(each) and each.id not in links.resolved]
+    lessons = _choose_lessons(prior, scores)
     return DecisionLists(
         goals=goals,
         recent=recent,
@@ -182,7 +190,9 @@ def find_decisions(
         session_total=counts.of_session - _count_hidden(session) if session else 0,
         has_uncounted=counts.has_more,
         scores=scores,
-        replacements=_find_replacements(store, scope, lessons),
+        replacements=_find_titles(store, scope, lessons, links),
+        reasons=links.reasons,
+        rejected=frozenset(links.rejected),
     )
 
 
@@ -329,17 +339,43 @@ def _choose_lessons(prior: Sequence[Decision], scores: dict[str, float]) -> list
     return _newest_first(ranked[:MAX_LESSONS])
 
 
-def _find_replacements(
-    store: Store, scope: DecisionScope, lessons: Sequence[Decision]
+class _Links(Struct, frozen=True):
+    """What edges say of decisions: what replaced them, which were rejected, why, and which revisits
+    led to something.
+    """
+
+    replaced: dict[str, str]
+    rejected: set[str]
+    resolved: set[str]
+    reasons: dict[str, str]
+
+
+def _find_links(store: Store, scope: DecisionScope, listed: Iterable[Decision]) -> _Links:
+    """What the edges of attempts and options say. Others are not looked at."""
+    kinds = {
+        each.id: each.kind
+        for each in listed
+        if each.status == "superseded" or each.kind in ("option", "revisit")
+    }
+    links = _Links({}, set(), set(), {})
+    for edge in store.decisions.edges_of(scope, kinds) if kinds else ():
+        if edge.kind == "supersedes" and edge.source in kinds:
+            links.replaced[edge.source] = edge.target
+            links.reasons[edge.source] = edge.rationale
+        elif edge.kind == "rejected" and kinds.get(edge.target) == "option":
+            links.rejected.add(edge.target)
+            links.reasons[edge.target] = edge.rationale
+        elif edge.kind != "rejected" and kinds.get(edge.source) == "revisit":
+            links.resolved.add(edge.source)
+    return links
+
+
+def _find_titles(
+    store: Store, scope: DecisionScope, lessons: Sequence[Decision], links: _Links
 ) -> dict[str, str]:
     """The titles of what superseded decisions, by the ids of these."""
-    superseded = {each.id for each in lessons if each.status == "superseded"}
-    if not superseded:
-        return {}
-    edges = store.decisions.edges_of(scope, superseded)
-    by = {
-        edge.source: edge.target
-        for edge in edges
-        if edge.kind == "supersedes" and edge.source in superseded
+    return {
+        each.id: store.decisions.find(scope, links.replaced[each.id]).title
+        for each in lessons
+        if each.id in links.replaced
     }
-    return {old: store.decisions.find(scope, new).title for old, new in by.items()}
