@@ -113,6 +113,13 @@ def test_each_folder_has_its_own_decisions(store: str, tmp_path: Path) -> None:
     assert "loom decisions log" in run(store, "list", "--project", "other").stdout
 
 
+def test_who_logs_without_a_folder_is_told_so(store: str, tmp_path: Path) -> None:
+    assert "It belongs to no folder" in run(store, "log", "x").stdout
+    assert "no folder" not in run(store, "log", "x", "--folder", str(tmp_path)).stdout
+    said = run(str(tmp_path / "none.db"), "pulse", status=2).stderr
+    assert "loom decisions log creates one" in said
+
+
 def test_a_commit_may_have_a_name(store: str, tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):

@@ -15,6 +15,7 @@ from loom.decisions.values import (
     NewDecision,
     NewEdge,
     decision_id,
+    to_title,
 )
 from loom.decisions.write_up import MAX_CHARS as MAX_WRITTEN
 from loom.decisions.write_up import write_up
@@ -218,3 +219,8 @@ def test_bodies_and_edges_check_themselves() -> None:
             DecisionBody(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ChoiceError, match=r"NewEdge\.kind"):
         NewEdge(kind="leads")  # type: ignore[arg-type]
+
+
+def test_titles_hide_nothing_and_turn_nothing_around() -> None:
+    assert to_title("a\u202eevil\u200b\u2066 b\n c") == "aevil b c"
+    assert to_title("क्\u200dष") == "क्\u200dष", "joiners belong to words"

@@ -52,6 +52,10 @@ MAX_DESCRIPTION_CHARS = 8000
 MAX_RATIONALE_CHARS = 2000
 MAX_LINKS = 100  # commits, and nodes, of a decision
 MAX_WEIGHT = 1_000_000.0
+# Joiners are not among them: many scripts need these.
+_HIDDEN_SIGNS = dict.fromkeys(
+    (0x200B, 0x200E, 0x200F, 0x2060, 0xFEFF, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+)
 _ID_BYTES = 10
 ID_CHARS = _ID_BYTES * 8 // 5
 _ID = re.compile(f"[a-z2-7]{{{ID_CHARS}}}")
@@ -204,7 +208,7 @@ def to_title(given: object) -> str:
     """A title as it is stored: one line."""
     if not isinstance(given, str):
         raise ChoiceError(f"the title of a decision must be a text, found {describe(given)}")
-    return check_title(" ".join(flatten(given).split()))
+    return check_title(_flatten_title(given))
 
 
 def check_title(title: str) -> str:
@@ -216,9 +220,14 @@ def check_title(title: str) -> str:
             f"the title of a decision has at most {MAX_TITLE_CHARS} characters, found "
             f"{len(title):,}; put the rest into its description"
         )
-    if " ".join(flatten(title).split()) != title:
+    if _flatten_title(title) != title:
         raise ChoiceError(f"the title of a decision is one line, found {shorten(title)!r}")
     return title
+
+
+def _flatten_title(text: str) -> str:
+    """A title on one line, without signs that hide words or turn them around."""
+    return " ".join(flatten(text.translate(_HIDDEN_SIGNS)).split())
 
 
 def check_words(what: str, text: str, limit: int) -> str:

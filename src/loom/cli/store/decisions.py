@@ -12,7 +12,18 @@ from loom.cli.groups import Group
 from loom.cli.output import open_output
 from loom.cli.store.where import READS_AS_AGENT, in_store
 from loom.cli.table import print_table, short_ids
-from loom.cli.terminal import age, clean, dim, one_line, plural, say, style, width, wrap_lines
+from loom.cli.terminal import (
+    age,
+    clean,
+    dim,
+    one_line,
+    plural,
+    say,
+    say_dim,
+    style,
+    width,
+    wrap_lines,
+)
 from loom.conversation.canonical import to_json
 from loom.decisions.lines import list_troubles
 from loom.decisions.pulse import Pulse
@@ -25,6 +36,8 @@ from loom.project.index.git import git
 DEFAULT_LISTED = 20
 MAX_EXPORTED = 100_000  # decisions of an export as JSON
 _GIT_SECONDS = 5.0
+_CREATOR = "loom decisions log"
+_EDGES = f"one of {', '.join(EDGE_KINDS)}"
 _SHOWN_TROUBLES = 5  # decisions of each list of a pulse
 _HEALTH_COLOURS = ((80, "green"), (50, "yellow"), (0, "red"))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -72,9 +85,10 @@ def _decisions_of(loom: Loom, session: str | None, folder: str | None) -> Projec
 @click.option(
     "--kind",
     type=click.Choice(KINDS),
+    metavar="KIND",
     default="decision",
     show_default=True,
-    help="What it is.",
+    help=f"What it is: one of {', '.join(KINDS)}.",
 )
 @click.option("--description", metavar="TEXT", default="", help="More about it.")
 @_CONFIDENCE
@@ -82,9 +96,10 @@ def _decisions_of(loom: Loom, session: str | None, folder: str | None) -> Projec
 @click.option(
     "--edge",
     type=click.Choice(EDGE_KINDS),
+    metavar="EDGE",
     default="leads_to",
     show_default=True,
-    help="How it follows from its parent.",
+    help=f"How it follows from its parent: {_EDGES}.",
 )
 @_WHY
 @click.option(
@@ -119,7 +134,13 @@ def log(
     found = _decisions_of(loom, session, folder)
     if given["why"] and not given["parent"]:
         raise ChoiceError("--why says why it follows from its parent; it needs --parent ID")
-    _print_done("logged", found.log(title, **options), as_json)
+    made = found.log(title, **options)
+    _print_done("logged", made, as_json)
+    if not as_json and not made.folder and session is None:
+        say_dim(
+            "It belongs to no folder. Requests for a project show only decisions of its folder: "
+            "log those with --folder PATH."
+        )
 
 
 @decisions.command()
@@ -128,16 +149,17 @@ def log(
 @click.option(
     "--kind",
     type=click.Choice(EDGE_KINDS),
+    metavar="EDGE",
     default="leads_to",
     show_default=True,
-    help="What the edge says.",
+    help=f"What the edge says: {_EDGES}.",
 )
 @click.option("--weight", type=float, default=1.0, show_default=True, help="How much it matters.")
 @_WHY
 @_SESSION
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def link(
     loom: Loom,
     source: str,
@@ -160,7 +182,7 @@ def link(
 @_SESSION
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def supersede(
     loom: Loom,
     old: str,
@@ -182,7 +204,7 @@ def supersede(
 @_SESSION
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def pivot(
     loom: Loom,
     old: str,
@@ -212,7 +234,7 @@ def pivot(
 @_WHY
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def abandon(loom: Loom, name: str, why: str, folder: str | None, as_json: bool) -> None:
     """Give a decision up. It stays among the prior attempts."""
     _print_done("abandoned", _decisions_of(loom, None, folder).abandon(name, why), as_json)
@@ -223,7 +245,7 @@ def abandon(loom: Loom, name: str, why: str, folder: str | None, as_json: bool) 
 @click.argument("percent", type=click.IntRange(0, 100))
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def confidence(loom: Loom, name: str, percent: int, folder: str | None, as_json: bool) -> None:
     """Set how sure one is of a decision, from 0 to 100.
 
@@ -254,7 +276,7 @@ def confidence(loom: Loom, name: str, percent: int, folder: str | None, as_json:
 )
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def list_decisions(loom: Loom, folder: str | None, as_json: bool, **given: Any) -> None:
     """List decisions, the newest first."""
     if given["commit"]:
@@ -277,7 +299,7 @@ def list_decisions(loom: Loom, folder: str | None, as_json: bool, **given: Any) 
 )
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def search(
     loom: Loom, text: str, folder: str | None, as_json: bool, limit: int, status: Any
 ) -> None:
@@ -300,7 +322,7 @@ def search(
 @click.argument("name", metavar="ID")
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def show(loom: Loom, name: str, folder: str | None, as_json: bool) -> None:
     """Show a decision with its edges and links."""
     found = _decisions_of(loom, None, folder)
@@ -327,7 +349,7 @@ def show(loom: Loom, name: str, folder: str | None, as_json: bool) -> None:
 @decisions.command()
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def pulse(loom: Loom, folder: str | None, as_json: bool) -> None:
     """Say how healthy the decisions are, and what to look at."""
     found = _decisions_of(loom, None, folder)
@@ -348,7 +370,7 @@ def pulse(loom: Loom, folder: str | None, as_json: bool) -> None:
 )
 @_FOLDER
 @_OUTPUT
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def graph(loom: Loom, folder: str | None, output: Path | None, **given: Any) -> None:
     """Draw decisions as a Mermaid flowchart.
 
@@ -375,7 +397,7 @@ def graph(loom: Loom, folder: str | None, output: Path | None, **given: Any) -> 
 @click.option("--limit", type=click.IntRange(min=1), help="Most decisions to write.")
 @_FOLDER
 @_OUTPUT
-@in_store(agent=READS_AS_AGENT)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
 def export(
     loom: Loom, folder: str | None, output: Path | None, form: str, limit: int | None, **given: Any
 ) -> None:

@@ -39,14 +39,14 @@ class Where(Struct, frozen=True):
             return self.store
         return resolve_configuration(self.folder).store
 
-    def open(self, make: bool = False) -> Loom:
+    def open(self, make: bool = False, creator: str = "loom session new") -> Loom:
         """Only who has something to write makes a store where there is none; a slip in its name
-        should not.
+        should not. `creator` is a command that makes one.
         """
         if not make and (address := self.absent()):
             raise StoreError(
-                f"there is no store at {address} yet; loom session new creates one, or choose "
-                "another with --store"
+                f"there is no store at {address} yet; {creator} creates one, or choose another "
+                "with --store"
             )
         return Loom.open(
             self.store,
@@ -112,17 +112,18 @@ def add_scope_options(
 
 
 def in_store(
-    make: bool = False, agent: str = CREATES_AS_AGENT
+    make: bool = False, agent: str = CREATES_AS_AGENT, creator: str = "loom session new"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an open `loom`, closed after it; `agent` says what its --agent does.
 
-    With `make`, the store is made where there is none.
+    With `make`, the store is made where there is none. Else an error names the command `creator`,
+    which makes one.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(where: Where, **given: Any) -> None:
-            with where.open(make) as loom:
+            with where.open(make, creator) as loom:
                 command(loom=loom, **given)
 
         return add_scope_options(run, agent=agent)
