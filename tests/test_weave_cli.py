@@ -306,7 +306,9 @@ def test_system_text_or_tools_larger_than_the_window_are_told_with_numbers(
         ]
     path = tmp_path / "large.json"
     path.write_text(json.dumps(body))
-    line = refused("weave", path, "--window", "2000")
+    policy = tmp_path / "all.toml"
+    policy.write_text('extends = "default"\nname = "all"\ntools = "all"\n')
+    line = refused("weave", path, "--window", "2000", "--policy", policy)
     assert what in line
     assert "2,000" in line
     assert "shorten them" in line

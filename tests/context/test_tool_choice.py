@@ -115,7 +115,7 @@ def test_default_leaves_tools_whole_up_to_a_share_of_the_window() -> None:
     assert tokens(few) > 3 * ZONE
     assert weave([say("Hello")], tools=few, window=128_000).conversation.tools == few
     small = weave([say("Hello")], tools=few, window=16_000)
-    assert tokens(small.conversation.tools) <= 4_000
+    assert tokens(small.conversation.tools) <= 4_096
 
 
 @pytest.mark.parametrize("policy", ["turns", "tree", "partitions", "tasks"])

@@ -65,6 +65,8 @@ from loom.dialects.blocks import note_unknown_blocks
 from loom.dialects.repair import Change, RepairedConversation, mend_settings, repair
 from loom.errors import CannotFit
 
+# In a small window, definitions may take so many tokens, but at most this share of it.
+FEW_TOOLS_TOKENS, FEW_TOOLS_SHARE = 4096, 0.75
 # the newest messages: the tools that they call are in use, whatever else a request shows
 NEWEST_MESSAGES = 8
 
@@ -443,14 +445,16 @@ def _count_tool(limits: _Limits) -> Callable[[Tool], int]:
 
 def _limit_tools(material: Material, limits: _Limits) -> int:
     """The tokens that definitions may take: those of the zone, next to the settings. A zone that
-    the caller sets counts alone; else it is as large as the policy's share of the window.
+    the caller sets counts alone; else it is as large as the policy's share of the window. In a
+    small window, the few tools that most agents have stay.
     """
     options, zone = material.options, limits.budget.get("tool_definitions") or 0
     asked = options.zones.get("tool_definitions")
     if asked:
         zone = min(asked, limits.usable // 2)
-    else:
-        zone = max(zone, int(limits.usable * options.policy.tools_share))
+    elif options.policy.tools_share:
+        few = min(FEW_TOOLS_TOKENS, int(limits.usable * FEW_TOOLS_SHARE))
+        zone = max(zone, int(limits.usable * options.policy.tools_share), few)
     return max(zone - limits.counter.count_settings(material.given.settings), 0)
 
 
@@ -467,6 +471,7 @@ def _expect_tools(
         tools=count(tools.choice.tools),
         all_tools=count(history.conversation.tools),
         tools_share=share,
+        few_tools=FEW_TOOLS_TOKENS,
     )
 
 

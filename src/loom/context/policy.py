@@ -190,7 +190,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # definitions take more than the zone `tool_definitions`. The tool `find_tools` loads the rest.
     tools: ToolRule = "all"
     # Share of the window that tool definitions may use before any is left out, if that is more than
-    # the zone. If the caller sets the zone, that counts alone.
+    # the zone; in a small window up to 4,096 tokens. If the caller sets the zone, only that counts.
     tools_share: float = 0.0
 
     def __post_init__(self) -> None:

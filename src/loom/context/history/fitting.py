@@ -49,6 +49,7 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
     tools: int = 0  # of that, the definitions of tools
     all_tools: int = 0  # the same at a window where no tool is left out
     tools_share: float = 0.0  # the share of a window that definitions may take
+    few_tools: int = 0  # what they may take in a small window
     room: int = 0  # what history may take
     room_with_covers: int = 0  # the same with covers, where the room is what these leave; else 0
     refill: float = 1.0  # the share of the room that a new epoch fills
@@ -153,4 +154,5 @@ class Fitting(Struct, frozen=True, kw_only=True, dict=True):
             return 0
         # at that window, the tools take their share of it
         usable = (tokens - self.tools) / (1 - self.margin - self.tools_share)
-        return max(0, min(self.all_tools, ceil(usable * self.tools_share)) - self.tools)
+        shown = max(ceil(usable * self.tools_share), self.few_tools)
+        return max(0, min(self.all_tools, shown) - self.tools)
