@@ -134,6 +134,15 @@ def test_what_a_session_logs_belongs_to_the_folder_that_it_works_in(
     assert "Use JWT" not in tail(prepared(loom.new()))
 
 
+def test_what_another_folder_decided_leaves_with_it(loom: Loom, project: Path) -> None:
+    loom.decisions.of_folder(project).log("Reach the moon", kind="goal")
+    session = loom.new()
+    assert "Reach the moon" in system(prepared(session, policy="window", project=project))
+    session.set_options(project=None)
+    context = prepared(session, "And now?", policy="window")
+    assert "Reach the moon" not in system(context) + tail(context)
+
+
 def test_a_rejected_option_is_a_lesson_and_no_recent_decision(loom: Loom, clock: Clock) -> None:
     session = loom.new()
     goal = session.decisions.log("Ship the login page", kind="goal")

@@ -79,7 +79,7 @@ def begin(asking: Asking) -> EpochText | None:
         return None
     made = _write_for(asking)
     revision = asking.store.decisions.revision(_scope(asking))
-    return EpochText(made.text, (str(revision), str(asking.style.now), *made.shown))
+    return EpochText(made.text, (str(revision), str(asking.style.now), asking.folder, *made.shown))
 
 
 def count_decisions(asking: Asking) -> int:
@@ -229,6 +229,9 @@ def _gather_tail(asking: Asking) -> SourceSections:
 def _gather_frozen(asking: Asking) -> SourceSections:
     """The section that the epoch began with, and in the tail what changed since."""
     began = asking.texts.get(NAME)
+    # Without what another folder decided the system text is another one, and the epoch ends.
+    if began and began.names[2:3] != (asking.folder,):
+        began = None
     sections = (Section(ZONE, began.text, ORIGIN),) if began and began.text else ()
     room = _limit(asking, MAX_UPDATE_TOKENS)
     if asking.begins:
@@ -245,7 +248,7 @@ def _write_update(asking: Asking, began: EpochText | None, tokens: int) -> str:
     """What was logged or changed since the epoch began; "" if nothing was."""
     if began is None:
         return ""
-    revision, since, *shown = began.names
+    revision, since, _, *shown = began.names
     if str(asking.store.decisions.revision(_scope(asking))) == revision:
         return ""
     lists = find_decisions(asking.store, _question(asking), tokens, with_earlier=False)

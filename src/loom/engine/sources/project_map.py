@@ -88,8 +88,8 @@ class MapRoom(Struct, frozen=True):
         if needed <= self.zone:
             return options
         note = (
-            f"the map takes {needed - self.zone:,} tokens more than its zone of {self.zone:,}: "
-            f"decisions leave {self.spare:,} of theirs"
+            f"the map takes {needed:,} tokens, and its zone has {self.zone:,}: decisions leave "
+            f"{self.spare:,} of theirs"
         )
         return replace(
             options,
