@@ -172,7 +172,7 @@ def example_file() -> str:
         f"[{ZONE_KEYS}]",
         "# Sizes of other zones, in tokens. Default: as the policy says.",
         "#rules = 2048",
-        "#skills = 2048",
+        "#knowledge = 2048",
         "#memory = 2048",
         "",
         f"[{RULES}]",

@@ -282,6 +282,8 @@ def _why_told_otherwise(asked: RequestInput, found: _StoreFindings, view: View) 
         return EpochEnds(EpochReason("other_summary"))
     if view.map and asked.project and view.map.project != asked.project.root:
         return EpochEnds(EpochReason("other_project"))
+    if not asked.project and (view.map or view.texts.get("rules")):
+        return EpochEnds(EpochReason("no_project"))
     return None
 
 
