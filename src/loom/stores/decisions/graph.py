@@ -184,15 +184,23 @@ class StoredDecisions:
         return [each for each in found if _matches(each, wanted)][: wanted.limit]
 
     def count(self, scope: DecisionScope, session: str) -> DecisionCounts:
-        """How many active goals there are, and how many decisions a session has."""
+        """How many active goals there are, and how many decisions a session has, as far as they are
+        counted.
+        """
         goals = of_session = 0
         with self._database.read() as reader:
             seen = find_graphs(reader, scope)
             for graph in seen.keys:
-                row = reader.first_row(_COUNTS, seen.main, graph, scope.session, session)
-                found = row or (0, 0)
-                goals, of_session = goals + found[0], of_session + found[1]
-        return DecisionCounts(goals, of_session)
+                if graph == seen.main:
+                    row = reader.first_row(_COUNT_GOALS, graph)
+                else:
+                    row = reader.first_row(_COUNT_OWN_GOALS, graph, scope.session)
+                goals += row[0] if row else 0
+                if graph == seen.main or session == scope.session:
+                    row = reader.first_row(_COUNT_OF_SESSION, graph, session)
+                    of_session += row[0] if row else 0
+        counted = min(of_session, MAX_COUNTED_IN_SESSION)
+        return DecisionCounts(goals, counted, of_session > counted)
 
     def find(self, scope: DecisionScope, name: str) -> Decision:
         """A decision by its id, or by the first characters of it."""
@@ -410,13 +418,18 @@ _LISTED = f"""{_SELECT_SEEN} AND d.data IS NOT NULL AND ($4 = '' OR d.kind = $4)
 _LINKED = f"""{_SELECT_SEEN} AND d.key IN (SELECT t.decision FROM decision_terms t
         WHERE t.graph = $2 AND t.term >= $4 AND t.term <= $5)
     ORDER BY d.created DESC, d.key DESC"""
-_SEEN_BY_KEYS = f"{_SELECT_SEEN} AND d.key IN {{each_int:4}} ORDER BY d.key"
+# By the keys, and not by the index of the graph, which has all of it.
+_SEEN_BY_KEYS = f"""SELECT {_COLUMNS}, d.created FROM decisions d WHERE d.key IN {{each_int:4}}
+    AND +d.graph = $2 AND ($1 = $2 OR d.session = $3) ORDER BY d.key"""
 _BY_KEYS = f"""SELECT {COLUMNS} FROM decisions d
     WHERE d.key IN {{each_int:2}} AND +d.graph = $1 ORDER BY d.key"""
 _COUNT = f"""SELECT count(*) FROM (SELECT 1 FROM decisions d WHERE d.graph = $1
     LIMIT {MAX_COUNTED}) x"""
-_COUNTS = f"""SELECT (SELECT count(*) FROM decisions d WHERE {_SEEN} AND d.shelf = '{GOALS}'),
-    (SELECT count(*) FROM decisions d WHERE {_SEEN} AND d.session = $4 AND d.data IS NOT NULL)"""
+_COUNT_GOALS = f"SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.shelf = '{GOALS}'"
+_COUNT_OWN_GOALS = f"{_COUNT_GOALS} AND d.session = $2"
+_COUNT_OF_SESSION = f"""SELECT count(*) FROM (SELECT 1 FROM decisions d
+    WHERE d.graph = $1 AND d.session = $2 AND d.data IS NOT NULL
+    LIMIT {MAX_COUNTED_IN_SESSION + 1}) x"""
 _COUNT_OF = """SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.data IS NOT NULL
     AND (CAST($2 AS BIGINT) = 0 OR d.session = $3)"""
 _OWN_HOLDING = f"""SELECT t.decision FROM decision_terms t JOIN decisions d ON d.key = t.decision
