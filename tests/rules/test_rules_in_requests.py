@@ -382,3 +382,15 @@ def test_the_prefix_stays_whatever_happens_to_the_files(
             session.append({"role": "assistant", "content": "done"})
     assert last is not None
     assert window == 2000 or last.report.epoch == 0
+
+
+def test_a_line_that_changes_takes_none_of_its_neighbours_along(loom: Loom, folder: Path) -> None:
+    put(folder, "AGENTS.md", "Use tabs everywhere.\nNever commit on Fridays.\n")
+    session = loom.new()
+    ask(session, "one", folder)
+    session.append({"role": "assistant", "content": "done"})
+    put(folder, "AGENTS.md", "Use blanks everywhere.\nNever commit on Fridays.\n")
+    said = tail(ask(session, "two", folder))
+    assert "Use blanks everywhere." in said
+    assert '"Use tabs everywhere."' in said
+    assert "Fridays" not in said

@@ -25,6 +25,7 @@ from loom.project.rules.project_rules import ProjectRules, RulesSource, make_pie
 from loom.project.rules.reading import on_one_line
 
 MAX_BLOCKS = 400  # of a file that are remembered; of a larger one only that it changed
+_SENTENCE_ENDS = (".", "!", "?", "。", "！", "？")
 TOO_MANY = "*"  # stands for the blocks of a large file
 UPDATE = (
     "Rules of the project changed since the text above was written. What is said here holds now:"
@@ -75,8 +76,11 @@ def write_changes(
     known = {file.path: file for file in read_names(names)}
     current = {source.file.path: source for source in _readable(rules)}
     digests = {source.file.digest for source in current.values()}
+    unread = {source.file.path for source in rules.sources if source.file.problem}
     gone = [
-        path for path, file in known.items() if path not in current and file.digest not in digests
+        path
+        for path, file in known.items()
+        if path not in current and path not in unread and file.digest not in digests
     ]
     lines = [
         f"{on_one_line(path)} is no longer among the rules: what only it said does not hold."
@@ -137,7 +141,7 @@ def _describe_change(
     now = _digest_blocks(source.file.text)
     if TOO_MANY in (*now, *before.blocks):
         return RulesPiece(path, heading, "Read the file for what it says now.", "")
-    blocks = split_blocks(source.file.text)
+    blocks = _split_sentences(source.file.text)
     new = [block for block, digest in zip(blocks, now, strict=True) if digest not in before.blocks]
     gone = set(before.blocks) - set(now)
     if not new and not gone:
@@ -157,7 +161,27 @@ def _blocks_said(said: Iterable[str]) -> Iterable[MarkdownBlock]:
     """The blocks of texts that were written from pieces, without their fences."""
     for text in said:
         lines = [line for line in text.split("\n") if not _is_outer_fence(line)]
-        yield from split_blocks("\n".join(lines))
+        yield from _split_sentences("\n".join(lines))
+
+
+def _split_sentences(text: str) -> list[MarkdownBlock]:
+    """The blocks of a text; of a paragraph, the lines up to each that ends a sentence. So a line
+    that changes takes none of its neighbours along.
+    """
+    made: list[MarkdownBlock] = []
+    for block in split_blocks(text):
+        if block.is_code:
+            made.append(block)
+            continue
+        lines: list[str] = []
+        for line in block.lines:
+            lines.append(line)
+            if line.rstrip().endswith(_SENTENCE_ENDS):
+                made.append(replace(block, lines=tuple(lines)))
+                lines = []
+        if lines:
+            made.append(replace(block, lines=tuple(lines)))
+    return made
 
 
 def _is_outer_fence(line: str) -> bool:
@@ -182,7 +206,7 @@ def _name_file(source: RulesSource) -> tuple[Any, ...]:
 
 
 def _digest_blocks(text: str) -> list[str]:
-    blocks = split_blocks(text) if len(text) <= MAX_COMPARED_CHARS else []
+    blocks = _split_sentences(text) if len(text) <= MAX_COMPARED_CHARS else []
     if len(text) > MAX_COMPARED_CHARS or len(blocks) > MAX_BLOCKS:
         return [TOO_MANY]
     return [_digest(block) for block in blocks]
