@@ -636,16 +636,16 @@ def _label(before: float, files: int) -> Relevance:
     return "low"
 
 
-def _sum_better(chances: Floats, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
-    """For each definition the chances of those of its file that share with it: the best few, and
-    all that are better. `chances` are in the order of files, best first.
+def _sum_sharing(chances: Floats, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
+    """For each definition the chances of those of its file that it shares with: the best few with
+    one another, all others with all. `chances` are in the order of files, best first.
     """
-    first, places = np.repeat(starts, sizes), np.arange(len(chances))
-    last = np.maximum(
-        places, np.minimum(first + SHARING_DEFINITIONS, first + np.repeat(sizes, sizes)) - 1
-    )
     sums = np.concatenate(([0.0], np.cumsum(chances)))
-    found: Floats = sums[last + 1] - sums[first]
+    of_best = sums[starts + np.minimum(sizes, SHARING_DEFINITIONS)] - sums[starts]
+    of_all = sums[starts + sizes] - sums[starts]
+    places = np.arange(len(chances)) - np.repeat(starts, sizes)
+    is_best = places < SHARING_DEFINITIONS
+    found: Floats = np.where(is_best, np.repeat(of_best, sizes), np.repeat(of_all, sizes))
     return found
 
 
@@ -668,7 +668,7 @@ def _order_definitions(
     tops = np.maximum(np.maximum.reduceat(scores, starts), scores.max() / 2)
     tops[tops <= 0] = 1.0
     chances = np.exp(SHARP_OWN * (scores[order] / np.repeat(tops, sizes) - 1))
-    shares = (chances / _sum_better(chances, starts, sizes)).tolist()
+    shares = (chances / _sum_sharing(chances, starts, sizes)).tolist()
     numbers = (order - np.repeat(starts, sizes)).tolist()
     return {
         path: (numbers[a:b], tuple(shares[a:b]))
