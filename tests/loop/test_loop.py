@@ -256,7 +256,7 @@ def test_it_works_on_a_task() -> None:
     manager = TaskContextManager(
         token_counter=TokenCounter("gpt-4o"),
         sources=[MemoryContextSource(memory=memory)],
-        max_tokens=2000,
+        max_tokens=4000,
         system_prompt="You count.",
     )
     task = Task(action="execute", parameters={"content": "Add 1 and 2."}, session_id="sums")
