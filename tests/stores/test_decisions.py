@@ -114,6 +114,22 @@ def test_words_find_a_decision_in_any_script(loom: Loom) -> None:
     assert decisions.search("unheard") == []
 
 
+@pytest.mark.sqlite_first
+def test_a_rare_word_wins_over_common_ones(loom: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loom.stores.decisions.graph.MAX_HOLDING", 20)
+    monkeypatch.setattr(
+        "loom.stores.decisions.graph._HOLDING",
+        """SELECT t.decision FROM decision_terms t WHERE t.graph = $1 AND t.term = $2
+            ORDER BY t.decision DESC LIMIT 21""",
+    )
+    for number in range(5):
+        loom.decisions.log(f"Build zeppelin part {number}")
+    for number in range(100):
+        loom.decisions.log(f"The {('token cache', 'login queue')[number % 2]} {number}")
+    found = loom.decisions.search("How is the zeppelin with the token cache and login queue?", 5)
+    assert all("zeppelin" in title for title in titles(found)), titles(found)
+
+
 def test_a_decision_is_found_by_its_commit_and_its_message(loom: Loom) -> None:
     session = loom.new()
     [node] = session.append("We need tokens")

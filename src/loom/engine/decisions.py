@@ -376,12 +376,12 @@ class ProjectDecisions:
         """
         terms = find_asked_terms(query)
         matches = self._store.decisions.match(self.scope, terms)
-        keys = choose_candidates(matches.holding, matches.decisions, MAX_SCORED)
+        keys = choose_candidates(matches.holding, matches.decisions, MAX_SCORED, matches.counts)
         found = self._store.decisions.read(self.scope, keys)
         scored: list[tuple[float, int, Decision]] = []
         for key, decision in found.items():
             said = find_content_terms(f"{decision.title}\n{decision.description}", MAX_TERMS)
-            score = score_note(said, matches.holding, matches.decisions, terms)
+            score = score_note(said, matches.holding, matches.decisions, terms, matches.counts)
             if score > 0:
                 bonus = ACTIVE_BONUS if decision.status == "active" else 0.0
                 scored.append((min(1.0, round(score + bonus, 4)), key, decision))

@@ -115,32 +115,43 @@ def score_note(
     holding: Mapping[str, Collection[int]],
     notes: int,
     asked: Collection[str] = (),
+    counts: Mapping[str, int] = {},
 ) -> float:
     """How much a note matters to a question, from 0 to 1: how much of what it says is asked for, or
     half of how much of what is `asked` it says. A short question has few words of a long note.
 
     `holding` has the terms of the question that notes have, with the notes that have each. `notes`
-    is how many there are.
+    is how many there are. `counts` says how many notes have a term of which not all are held.
     """
     if not terms:
         return 0.0
-    weights = {term: _weigh(len(holding.get(term, ())), notes) for term in terms}
+
+    def weigh(term: str) -> float:
+        return _weigh(counts.get(term, len(holding.get(term, ()))), notes)
+
+    weights = {term: weigh(term) for term in terms}
     found = sum(weights[term] for term in terms if term in holding)
     heaviest = sorted(weights.values(), reverse=True)[:_COUNTED_TERMS]
     score = min(found / sum(heaviest), 1.0)
     if asked:
-        wanted = sum(_weigh(len(holding.get(term, ())), notes) for term in asked)
+        wanted = sum(map(weigh, asked))
         score = max(score, found / wanted / 2)
     return round(score, 4)
 
 
-def choose_candidates(holding: Mapping[str, Collection[int]], notes: int, limit: int) -> list[int]:
+def choose_candidates(
+    holding: Mapping[str, Collection[int]],
+    notes: int,
+    limit: int,
+    counts: Mapping[str, int] = {},
+) -> list[int]:
     """The notes that have the most of a question's terms, weighed by how rare these are; of equals
-    the newer, which has the greater key.
+    the newer, which has the greater key. `counts` says how many notes have a term of which not all
+    are held.
     """
     found: dict[int, float] = {}
     for term in sorted(holding):
-        weight = _weigh(len(holding[term]), notes)
+        weight = _weigh(counts.get(term, len(holding[term])), notes)
         for key in holding[term]:
             found[key] = found.get(key, 0.0) + weight
     ranked = sorted(((round(weight, 4), key) for key, weight in found.items()), reverse=True)

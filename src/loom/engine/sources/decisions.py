@@ -299,7 +299,7 @@ def _score(store: Store, question: DecisionQuestion) -> tuple[dict[str, float], 
         return {}, ()
     matches = store.decisions.match(question.scope, terms)
     holding = {term: list(keys) for term, keys in matches.holding.items()}
-    keys = choose_candidates(holding, matches.decisions, MAX_CANDIDATES)
+    keys = choose_candidates(holding, matches.decisions, MAX_CANDIDATES, matches.counts)
     found = store.decisions.read(question.scope, keys).values()
     scores = {
         each.id: score_note(
@@ -307,6 +307,7 @@ def _score(store: Store, question: DecisionQuestion) -> tuple[dict[str, float], 
             holding,
             matches.decisions,
             terms,
+            matches.counts,
         )
         for each in found
     }

@@ -65,10 +65,14 @@ class DecisionFilter(Struct, frozen=True):
 
 
 class DecisionMatches(Struct, frozen=True):
-    """Decisions by the terms that they have, newest first, and how many decisions there are."""
+    """Decisions by the terms that they have, newest first, and how many decisions there are.
+
+    Of a common term, only the newest are there; `counts` says how many have it.
+    """
 
     holding: Mapping[str, Sequence[int]]
     decisions: int
+    counts: Mapping[str, int] = {}
 
 
 class DecisionCounts(Struct, frozen=True):
@@ -239,10 +243,11 @@ class StoredDecisions:
                     common[term] = keys
                 elif keys:
                     found[term] = keys
-            for term in list(common)[:_MAX_COMMON]:
+            counts = {term: _count_term(reader, seen.main, term) for term in common}
+            for term in sorted(common, key=lambda each: (counts[each], each))[:_MAX_COMMON]:
                 found[term] = common[term]
             counted = reader.first_row(_COUNT, seen.main)
-        return DecisionMatches(found, counted[0] if counted else 0)
+        return DecisionMatches(found, counted[0] if counted else 0, counts)
 
     def read(self, scope: DecisionScope, keys: Collection[int]) -> dict[int, Decision]:
         """Decisions by their keys."""
@@ -325,6 +330,12 @@ class StoredDecisions:
                 low_confidence=find(_LOW, LOW_CONFIDENCE),
                 next_stale=fresh[0] if fresh else None,
             )
+
+
+def _count_term(reader: Reader, graph: int, term: str) -> int:
+    """How many decisions have a term, up to a limit."""
+    row = reader.first_row(_COUNT_TERM, graph, term)
+    return int(row[0]) if row else 0
 
 
 def find_home(reader: Reader, scope: DecisionScope, name: str) -> tuple[int, DecisionScope]:
@@ -432,6 +443,8 @@ _COUNT_OF_SESSION = f"""SELECT count(*) FROM (SELECT 1 FROM decisions d
     LIMIT {MAX_COUNTED_IN_SESSION + 1}) x"""
 _COUNT_OF = """SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.data IS NOT NULL
     AND (CAST($2 AS BIGINT) = 0 OR d.session = $3)"""
+_COUNT_TERM = f"""SELECT count(*) FROM (SELECT 1 FROM decision_terms t
+    WHERE t.graph = $1 AND t.term = $2 LIMIT {MAX_COUNTED}) x"""
 _OWN_HOLDING = f"""SELECT t.decision FROM decision_terms t JOIN decisions d ON d.key = t.decision
     WHERE t.graph IN {{each_int:1}} AND d.session = $2 AND t.term = $3
     ORDER BY t.decision DESC LIMIT {MAX_HOLDING}"""
