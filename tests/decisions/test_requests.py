@@ -143,6 +143,15 @@ def test_what_another_folder_decided_leaves_with_it(loom: Loom, project: Path) -
     assert "Reach the moon" not in system(context) + tail(context)
 
 
+def test_another_size_of_the_zone_begins_an_epoch(loom: Loom) -> None:
+    session = loom.new()
+    session.decisions.log("Use JWT tokens for auth")
+    none: dict[str, Any] = {"zones": {"decision_context": 0}}
+    assert "Use JWT" not in system(prepared(session, policy="window", **none))
+    context = prepared(session, "And now?", policy="window", zones={"decision_context": 1024})
+    assert "Use JWT" in system(context)
+
+
 def test_a_rejected_option_is_a_lesson_and_no_recent_decision(loom: Loom, clock: Clock) -> None:
     session = loom.new()
     goal = session.decisions.log("Ship the login page", kind="goal")

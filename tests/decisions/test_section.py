@@ -178,6 +178,13 @@ def test_a_small_zone_shows_what_fits_of_it() -> None:
     assert "-7" not in written(-7, goals=goals).note
 
 
+def test_long_titles_are_cut_if_not_all_fit() -> None:
+    goals = [made(f"{n}{'认证' * 149}", "goal", n) for n in (3, 2, 1, 0)]
+    lines = written(300, goals=goals).text.splitlines()
+    assert lines[1].startswith("- 3认证")
+    assert lines[1].endswith("…")
+
+
 def test_what_was_purged_or_logged_automatically_is_not_shown() -> None:
     noise = [made(f"Ran a tool {n}", "action", n, metadata={"auto": True}) for n in range(50)]
     gone = made("(purged)", purged=True)

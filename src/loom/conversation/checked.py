@@ -324,6 +324,8 @@ def _find_plain(info: inspect.Type) -> tuple[type | None, Container[Any] | None]
             return tuple, ((),)
         case inspect.DictType():
             return dict, ({},)
+        case inspect.UnionType((other, inspect.NoneType()) | (inspect.NoneType(), other)):
+            return _find_plain(other)
         case inspect.StrType():
             return str, None
         case inspect.BoolType():

@@ -25,6 +25,7 @@ INTRODUCTION = (
 )
 CHANGES = "Decisions that were logged or changed since the system text was written:"
 MAX_RECENT = 5  # newest decisions, options and actions that are listed
+MAX_LINE_CHARS = 160  # of an entry if not all fit
 MAX_DESCRIPTION_CHARS = 240  # of a description that is shown
 REASON = "abandoned_because"  # in the metadata of what was abandoned
 AUTOMATIC = "auto"  # in the metadata of what no person and no model logged on purpose
@@ -131,6 +132,7 @@ def write_section(lists: DecisionLists, form: SectionForm) -> DecisionSection:
     if len(text) > form.tokens * MAX_CHARS_PER_TOKEN or form.count(text) > form.tokens:
         for entry in order:
             _take_out(entry)
+            entry.line = _shorten(entry.line, MAX_LINE_CHARS)
         if form.tokens < MIN_FULL_TOKENS:
             form = replace(form, names_empty=False, introduction="")
         order = _choose(headings, lists.scores, form)
@@ -250,16 +252,22 @@ def _find_reason(decision: Decision) -> str:
 
 def _describe(description: str) -> str:
     """A description on one line, which cannot pass for a heading, a list or a quotation."""
-    text = _one_line(description)
-    if len(text) > MAX_DESCRIPTION_CHARS:
-        text = f"{text[: MAX_DESCRIPTION_CHARS - 1].rstrip()}…"
+    text = _shorten(_one_line(description), MAX_DESCRIPTION_CHARS)
     if text[:1] and text[0] in _MARKDOWN:
         text = f"\\{text}"
     return text
 
 
+def _shorten(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 1].rstrip()}…"
+
+
 def _one_line(text: str) -> str:
-    return " ".join(flatten(text).translate(_HIDDEN).split())
+    if not text.isascii():
+        text = text.translate(_HIDDEN)
+    return " ".join(flatten(text).split())
 
 
 # What fits

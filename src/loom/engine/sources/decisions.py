@@ -39,7 +39,7 @@ from loom.stores import DecisionScope, Store
 NAME, ZONE, TAIL_ZONE = "decisions", "decision_context", "decision_update"
 ORIGIN = "decisions"
 # Of the newest goals and entries of a session, one is looked at for so many tokens of the section.
-TOKENS_PER_GOAL, TOKENS_PER_ENTRY, MAX_LISTED = 8, 16, 1000
+TOKENS_PER_GOAL, TOKENS_PER_ENTRY, MAX_LISTED = 10, 20, 1000
 MIN_LISTED = 20
 MAX_RECENT_READ = 20  # newest decisions among which those are that are shown
 MAX_PRIOR = 10  # newest attempts that are looked at
@@ -79,7 +79,9 @@ def begin(asking: Asking) -> EpochText | None:
         return None
     made = _write_for(asking)
     revision = asking.store.decisions.revision(_scope(asking))
-    return EpochText(made.text, (str(revision), str(asking.style.now), asking.folder, *made.shown))
+    return EpochText(
+        made.text, (str(revision), str(asking.style.now), *_name_place(asking), *made.shown)
+    )
 
 
 def count_decisions(asking: Asking) -> int:
@@ -229,8 +231,8 @@ def _gather_tail(asking: Asking) -> SourceSections:
 def _gather_frozen(asking: Asking) -> SourceSections:
     """The section that the epoch began with, and in the tail what changed since."""
     began = asking.texts.get(NAME)
-    # Without what another folder decided the system text is another one, and the epoch ends.
-    if began and began.names[2:3] != (asking.folder,):
+    # Without the section the system text is another one, and the epoch ends.
+    if began and began.names[2:4] != _name_place(asking):
         began = None
     sections = (Section(ZONE, began.text, ORIGIN),) if began and began.text else ()
     room = _limit(asking, MAX_UPDATE_TOKENS)
@@ -244,11 +246,16 @@ def _gather_frozen(asking: Asking) -> SourceSections:
     return SourceSections(sections=sections)
 
 
+def _name_place(asking: Asking) -> tuple[str, str]:
+    """The folder whose decisions are shown, and the size that the caller gave the zone."""
+    return asking.folder, str(asking.options.zones.get(ZONE, ""))
+
+
 def _write_update(asking: Asking, began: EpochText | None, tokens: int) -> str:
     """What was logged or changed since the epoch began; "" if nothing was."""
     if began is None:
         return ""
-    revision, since, _, *shown = began.names
+    revision, since, _, _, *shown = began.names
     if str(asking.store.decisions.revision(_scope(asking))) == revision:
         return ""
     lists = find_decisions(asking.store, _question(asking), tokens, with_earlier=False)
