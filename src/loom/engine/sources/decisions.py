@@ -231,9 +231,9 @@ def _gather_tail(asking: Asking) -> SourceSections:
 def _gather_frozen(asking: Asking) -> SourceSections:
     """The section that the epoch began with, and in the tail what changed since."""
     began = asking.texts.get(NAME)
-    # Without the section the system text is another one, and the epoch ends.
     if began and began.names[2:4] != _name_place(asking):
-        began = None
+        # With another section the system text is another one, and the epoch ends.
+        began = replace(began, text=_write_for(asking).text)
     sections = (Section(ZONE, began.text, ORIGIN),) if began and began.text else ()
     room = _limit(asking, MAX_UPDATE_TOKENS)
     if asking.begins:
