@@ -48,7 +48,7 @@ from loom.decisions.write_up import write_up
 from loom.engine.notes import find_asked_terms
 from loom.engine.workspace import Workspace
 from loom.errors import ChoiceError, LoomError, describe
-from loom.recall.importance import choose_candidates, score_note
+from loom.recall.importance import choose_candidates, score_match
 from loom.recall.question import find_content_terms
 from loom.runtime import Task
 from loom.runtime.threads import async_form, async_value
@@ -63,7 +63,6 @@ MAX_DRAWN = 200  # decisions in a drawing, unless more are asked for
 MAX_SCORED = 100  # decisions that are read to know how much of what they say is asked for
 MAX_PULSES = 100  # graphs whose last pulse is kept
 MAX_TERMS = 1000  # of a decision
-ACTIVE_BONUS = 0.05  # of a score, for what still holds
 UNCERTAIN_ACTION = "decision.uncertain"  # of the message to whoever logged what is uncertain now
 REASON = "abandoned_because"  # in the metadata of what was abandoned
 _T = TypeVar("_T")
@@ -378,14 +377,18 @@ class ProjectDecisions:
         matches = self._store.decisions.match(self.scope, terms)
         keys = choose_candidates(matches.holding, matches.decisions, MAX_SCORED, matches.counts)
         found = self._store.decisions.read(self.scope, keys)
+        counts = {term: len(held) for term, held in matches.holding.items()}
+        counts.update(matches.counts)
         scored: list[tuple[float, int, Decision]] = []
         for key, decision in found.items():
             said = find_content_terms(f"{decision.title}\n{decision.description}", MAX_TERMS)
-            score = score_note(said, matches.holding, matches.decisions, terms, matches.counts)
+            score = score_match(frozenset(said), terms, counts, matches.decisions)
             if score > 0:
-                bonus = ACTIVE_BONUS if decision.status == "active" else 0.0
-                scored.append((min(1.0, round(score + bonus, 4)), key, decision))
-        scored.sort(key=lambda each: (each[0], each[2].created, each[1]), reverse=True)
+                scored.append((score, key, decision))
+        scored.sort(
+            key=lambda each: (each[0], each[2].status == "active", each[2].created, each[1]),
+            reverse=True,
+        )
         return [(score, decision) for score, _, decision in scored]
 
     @checks_arguments

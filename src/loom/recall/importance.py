@@ -139,6 +139,19 @@ def score_note(
     return round(score, 4)
 
 
+def score_match(
+    terms: Collection[str], asked: Collection[str], counts: Mapping[str, int], notes: int
+) -> float:
+    """How much of what is asked a text with these terms says, from 0 to 1: the rarer a term, the
+    more. `counts` says how many texts have each term, and `notes` how many there are.
+    """
+    weights = {term: _weigh(counts.get(term, 0), notes) for term in asked}
+    if not weights:
+        return 0.0
+    found = sum(weight for term, weight in weights.items() if term in terms)
+    return round(found / sum(weights.values()), 4)
+
+
 def choose_candidates(
     holding: Mapping[str, Collection[int]],
     notes: int,
