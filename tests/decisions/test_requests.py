@@ -143,6 +143,15 @@ def test_what_another_folder_decided_leaves_with_it(loom: Loom, project: Path) -
     assert "Reach the moon" not in system(context) + tail(context)
 
 
+def test_a_rare_word_of_the_request_counts_more_than_common_ones(loom: Loom, clock: Clock) -> None:
+    loom.decisions.log("Build zeppelin part 1", kind="goal")
+    for n in range(600):
+        clock.pass_minutes(1)
+        loom.decisions.log(f"Renew token cache and login queue {n}", kind="goal")
+    asked = "How is the zeppelin with the token cache and login queue?"
+    assert "- Build zeppelin part 1\n" in tail(prepared(loom.new(), asked))
+
+
 def test_another_size_of_the_zone_begins_an_epoch(loom: Loom) -> None:
     session = loom.new()
     session.decisions.log("Use JWT tokens for auth")
