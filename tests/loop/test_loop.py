@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from loom import Agent, ChoiceError, Loom, Message, Session, Text, ToolCall, ToolResult, dialect
+from loom import (
+    Agent,
+    ChoiceError,
+    Loom,
+    Media,
+    Message,
+    Session,
+    Text,
+    ToolCall,
+    ToolResult,
+    dialect,
+)
 from loom.conversation.message import Conversation
 from loom.errors import BrokenAnswer, RequestTooLong
 from loom.loop import Function, Limits, Loop, LoopEvent, SessionDesk, TaskDesk, TreeDesk
@@ -50,7 +61,7 @@ def texts(session: Session) -> list[str]:
     return [part.text for result in results(session) for part in result.parts]
 
 
-def run(session: Session, model: Any, *functions: Any, request: str | None = "Go.", **more: Any):
+def run(session: Session, model: Any, *functions: Any, request: Any = "Go.", **more: Any):
     loop = Loop(SessionDesk(session, window=8000), model, functions, **more)
     return asyncio.run(loop.run(request))
 
@@ -303,12 +314,13 @@ def test_a_long_run_in_a_small_window_keeps_its_goal(session: Session) -> None:
             problems = dialect("openai").check(event.context.openai())
             assert not [problem for problem in problems if problem.level == "error"]
 
-    outcome = run(session, model, weigh, request=goal, limits=Limits(steps=None), listen=listen)
+    picture = Media("image", "data", "iVBORw0KGgo=", "image/png")
+    asked = Message("user", (Text(goal), picture))
+    outcome = run(session, model, weigh, request=asked, limits=Limits(steps=None), listen=listen)
     assert outcome.end == "done"
-    assert all(
-        goal in json.dumps(r.messages[0].text) or any(goal in m.text for m in r.messages)
-        for r in model.requests
-    )
+    for request in model.requests:
+        [message] = [each for each in request.messages if goal in each.text]
+        assert picture in message.parts
     assert all(used <= window for used, window in sizes)
     assert len(results(session)) == outcome.spent.steps - 1
 

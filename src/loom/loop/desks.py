@@ -12,6 +12,7 @@ from loom.context import Context
 from loom.conversation.canonical import from_json
 from loom.conversation.message import Message, Text, Tool, ToolCall, ToolResult
 from loom.dialects.input import Answer
+from loom.engine.inputs import Given
 from loom.engine.options import PrepareOptions
 from loom.engine.sessions import Session
 from loom.engine.tools import is_own_call
@@ -41,7 +42,7 @@ class Desk(Protocol):
         ...
 
     async def prepare(
-        self, request: str | None, overflow: BaseException | None = None
+        self, request: Given | None, overflow: BaseException | None = None
     ) -> Context: ...
     async def absorb(self, answer: Answer) -> TakenAnswer: ...
     async def use(self, call: ToolCall) -> ToolResult | None:
@@ -74,7 +75,9 @@ class SessionDesk:
             await self.session.achange(tools=[*declared, *fresh])
         return (await self.session.aresume()).pending
 
-    async def prepare(self, request: str | None, overflow: BaseException | None = None) -> Context:
+    async def prepare(
+        self, request: Given | None, overflow: BaseException | None = None
+    ) -> Context:
         if overflow is not None:
             options = PrepareOptions(**self._options)
             options["overflow"] = overflow
@@ -142,7 +145,9 @@ class TaskDesk:
         self._memory.add_task(self._task)
         return ()
 
-    async def prepare(self, request: str | None, overflow: BaseException | None = None) -> Context:
+    async def prepare(
+        self, request: Given | None, overflow: BaseException | None = None
+    ) -> Context:
         if overflow is not None:
             raise overflow
         return await self._manager.prepare(self._task, tools=self._tools)

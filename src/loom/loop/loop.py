@@ -14,6 +14,7 @@ from loom.context import Context
 from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import ToolCall, ToolResult
 from loom.dialects.input import Answer
+from loom.engine.inputs import Given
 from loom.errors import BrokenAnswer, ChoiceError, RequestTooLong, shorten
 from loom.loop.desks import Desk, TakenAnswer
 from loom.loop.functions import Function, as_function, make_error
@@ -62,11 +63,11 @@ class Loop:
         self._stopping = True
         return self
 
-    async def run(self, request: str | None = None) -> LoopOutcome:
+    async def run(self, request: Given | None = None) -> LoopOutcome:
         """Work until the model calls nothing any more, or a limit is reached.
 
-        Calls of an earlier run that have no result yet are answered first. Without a request, the
-        loop goes on where the session stands.
+        The request is a text, or a message in any form. Calls of an earlier run that have no result
+        yet are answered first. Without a request, the loop goes on where the session stands.
         """
         self._stopping = False
         spent, text = Spending(), ""
