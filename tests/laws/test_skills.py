@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from loom import Loom
 from loom.context import Context, policies
 from loom.engine.sessions import Session
+from loom.engine.sources.skills import ZONE_TOKENS
 from loom.engine.tools import tools
 from loom.errors import CannotFit, ChoiceError
 from tests.shared import ROOT
@@ -186,6 +188,45 @@ def test_a_tree_has_the_skills_of_a_project_too(loom: Loom, project: Path) -> No
         tree.prepare({"role": "user", "content": PDF}, project=project, model="gpt-4o")
     )
     assert '<skill name="pdf-forms">' in str(context.openai())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"zones": {"skills": 300}},
+        {"zones": {"skills": 120}},
+        {"window": 3000, "reserve_output": 500},
+    ],
+)
+@pytest.mark.parametrize("is_of_caller", [True, False])
+def test_a_skill_that_is_named_is_cut_and_the_list_gives_way(
+    loom: Loom, project: Path, options: dict[str, Any], is_of_caller: bool
+) -> None:
+    file = project / ".claude" / "skills" / "pdf-forms" / "SKILL.md"
+    file.write_text(file.read_text() + "Then look at each field again.\n" * 2000)
+    if is_of_caller:
+        options = {**options, "skills": ["pdf-forms"]}
+    request = "Go." if is_of_caller else "/pdf-forms please"
+    context = ask(loom.new(), request, project=project, **options)
+    system, _ = said(context)
+    assert '<skill name="pdf-forms">' in system
+    assert any(
+        note.startswith("skill pdf-forms: in the request, cut") for note in context.report.notes
+    )
+    assert "- release-notes" not in system
+
+
+def test_the_zone_of_the_policy_holds_the_list_and_the_texts(loom: Loom, project: Path) -> None:
+    file = project / ".claude" / "skills" / "pdf-forms" / "SKILL.md"
+    file.write_text(file.read_text() + "Then look at each field again.\n" * 2000)
+    size = policies()["default"].zones["skills"]
+    assert size == ZONE_TOKENS
+    context = ask(loom.new(), "/pdf-forms please", project=project)
+    assert "- release-notes" in said(context)[0]
+    assert 4000 < context.report.zones["skills"]["used"] <= size
+    smaller = replace(policies()["default"], name="own", zones={"skills": 2048})
+    context = ask(loom.new(), "/pdf-forms please", project=project, policy=smaller)
+    assert 1900 < context.report.zones["skills"]["used"] <= 2048
 
 
 @pytest.mark.parametrize("policy", sorted(policies()))

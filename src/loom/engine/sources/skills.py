@@ -22,6 +22,7 @@ from loom.project.skills.choosing import (
     MAX_ACTIVE,
     MAX_ACTIVE_TOKENS,
     SkillRequest,
+    count_in_use,
     list_line,
     rank_skills,
     write_active,
@@ -35,6 +36,8 @@ CATALOG, ACTIVE = "skills", "active_skills"  # the names of both texts
 CATALOG_RELEVANCE, ACTIVE_RELEVANCE = 0.6, 0.4
 MAX_CATALOG_TOKENS, MAX_CATALOG_SHARE = 1024, 24  # the part of what is usable
 MAX_ACTIVE_SHARE, MAX_TAIL_SHARE = 8, 16
+# of the zone where the policy does not say: the list, the texts and what joins them
+ZONE_TOKENS = MAX_CATALOG_TOKENS + MAX_ACTIVE_TOKENS + 2 * Section.FRAME_TOKENS
 MAX_PROBLEM_NOTES = 10
 WITH_TOOL = (
     "Skills: instructions for kinds of work, from files of the project. Load a skill with "
@@ -144,12 +147,18 @@ def _make_room(asking: Asking, sections: tuple[Section, ...]) -> dict[str, int]:
 
 
 def _write_catalog(asked: SkillRequest, options: Options, head: Conversation) -> EpochText | None:
-
-    introduction = WITH_TOOL if _has_tool(head) else WITHOUT_TOOL
-    tokens = _find_room(options, head).catalog
+    """The list of all skills. It has what those in use leave, and all others make room for it."""
     found = asked.skills.found
-    text = write_catalog(found, tokens, _counter(options, head), introduction)
-    return EpochText(text, tuple(skill.name for skill in found)) if found else None
+    if not found:
+        return None
+    room, count = _find_room(options, head), _counter(options, head)
+    needed = count_in_use(rank_skills(asked), count, _list_shown(asked))
+    if needed:
+        needed += count(ACTIVE_HEAD) + 1
+    tokens = min(room.catalog, room.free - min(needed, room.active))
+    introduction = WITH_TOOL if _has_tool(head) else WITHOUT_TOOL
+    text = write_catalog(found, tokens, count, introduction)
+    return EpochText(text, tuple(skill.name for skill in found))
 
 
 def _write_active(
@@ -162,13 +171,18 @@ def _write_active(
     if not ranked:
         return None, ()
     count = _counter(options, head)
-    hidden = [each.name for each in asked.loaded if each.is_shown]
+    hidden = _list_shown(asked)
     room, catalog = _find_room(options, head), _write_catalog(asked, options, head)
     left = room.free - (count(catalog.text) if catalog else 0)
     tokens = min(room.active, left) - count(ACTIVE_HEAD) - 1
     made = write_active(ranked, tokens, count, hidden)
     text = f"{ACTIVE_HEAD}\n{made.text}" if made.text else ""
     return EpochText(text, (*made.names, *hidden)), made.notes
+
+
+def _list_shown(asked: SkillRequest) -> list[str]:
+    """The skills that the history shows."""
+    return [each.name for each in asked.loaded if each.is_shown]
 
 
 def _write_update(asking: Asking, asked: SkillRequest) -> tuple[str, tuple[str, ...]]:
@@ -179,7 +193,7 @@ def _write_update(asking: Asking, asked: SkillRequest) -> tuple[str, tuple[str, 
     active, catalog = asking.texts.get(ACTIVE), asking.texts.get(CATALOG)
     seen = {
         *(active.names if active else ()),
-        *(each.name for each in asked.loaded if each.is_shown),
+        *_list_shown(asked),
     }
     needed = [each for each in rank_skills(asked) if each.is_needed]
     ranked = [each for each in needed[:MAX_ACTIVE] if each.skill.name not in seen]
@@ -223,7 +237,9 @@ def _list_news(catalog: EpochText | None, asked: SkillRequest) -> list[str]:
 
 
 def _find_room(options: Options, head: Conversation) -> _SkillRoom:
-    """How large the zone may be, and how it is divided. What the caller says of the zone counts."""
+    """How large the zone may be, and how it is divided. What the caller says of the zone counts,
+    then the policy; a small window has less for it.
+    """
     usable, count = budget_for(options, head).usable, _counter(options, head)
     catalog = min(MAX_CATALOG_TOKENS, usable // MAX_CATALOG_SHARE)
     active = min(MAX_ACTIVE_TOKENS, usable // MAX_ACTIVE_SHARE)
@@ -233,9 +249,7 @@ def _find_room(options: Options, head: Conversation) -> _SkillRoom:
     taken = sum(count(section.text) + Section.FRAME_TOKENS for section in given)
     size = options.zones.get(ZONE)
     if size is None:
-        size = max(
-            options.policy.zones.get(ZONE, 0), catalog + active + taken + 2 * Section.FRAME_TOKENS
-        )
+        size = options.policy.zones.get(ZONE, ZONE_TOKENS)
     else:
         active = size
     zones = {**options.zones, ZONE: size}

@@ -1,23 +1,28 @@
 """Which skills are in a request: those in use, those that it asks for, those that were of use last.
 
-At most `MAX_ACTIVE` are in it, within a number of tokens. One in use is never left out: the caller
-or the request names it, or the model loaded it in this turn. It may be cut. All others make room,
-those first that have not been of use for longest.
+At most `MAX_ACTIVE` are in it, within a number of tokens. One in use is never left out while there
+is room for a part of it: the caller or the request names it, or the model loaded it in this turn.
+It may be cut. All others make room, those first that have not been of use for longest.
+
+The text of a skill is in a fence that nothing in it can close, so that it cannot pass for a heading
+of Loom.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
+from loom.project.rules.pieces import make_fence
 from loom.project.skills.folders import Skill, Skills
 from loom.project.skills.matching import match_skills
 
 MAX_ACTIVE = 3
 MAX_ACTIVE_TOKENS = 4000
-MIN_CUT_TOKENS = 200  # of a skill that is cut; with less it is left out
+MIN_CUT_TOKENS = 200  # of a skill that is cut; with less one that is not in use is left out
 MAX_LISTED_CHARS = 240  # of a description in the list
 SHORT_LISTED_CHARS = 80
 CUT = "..."
+SENTENCE_ENDS = (".", "!", "?", "…", ":", ";", "。", "！", "？")
 Count = Callable[[str], int]
 
 
@@ -46,8 +51,8 @@ class SkillRequest(Struct, frozen=True, kw_only=True):
 class ActiveSkill(Struct, frozen=True):
     """A skill for a request, and why.
 
-    `is_in_use`: it is never left out. `is_explicit`: its text must be there, also if the model
-    could load it. `is_needed`: the current request asks for it.
+    `is_in_use`: it is rather cut than left out. `is_explicit`: its text must be there, also if the
+    model could load it. `is_needed`: the current request asks for it.
     """
 
     skill: Skill
@@ -109,7 +114,7 @@ def write_active(
         if each.is_in_use:
             in_use = sum(other.is_in_use for other in rest[n:])
             share = max(left // in_use, left - _count_others(rest[n + 1 :], count))
-        text = write_skill(each.skill, share, count)
+        text = _write_share(each, share, left, count)
         name = each.skill.name
         if not text:
             notes.append(f"skill {name}: left out, no room in the zone ({each.why})")
@@ -135,36 +140,64 @@ def _limit_many(ranked: Sequence[ActiveSkill]) -> tuple[list[ActiveSkill], list[
     return list(ranked[:many]), notes
 
 
+def count_in_use(ranked: Sequence[ActiveSkill], count: Count, hidden: Iterable[str] = ()) -> int:
+    """The tokens that the skills in use need to be whole."""
+    shown_elsewhere = frozenset(hidden)
+    return _count_others([each for each in ranked if each.skill.name not in shown_elsewhere], count)
+
+
 def _count_others(others: Sequence[ActiveSkill], count: Count) -> int:
     """The tokens that others in use need."""
     texts = (write_skill(each.skill, None, count) for each in others if each.is_in_use)
     return sum(count(text) + 1 for text in texts)
 
 
+def _write_share(each: ActiveSkill, share: int, left: int, count: Count) -> str:
+    """A skill within its share. One in use gets more of what is left before it is left out."""
+    text = write_skill(each.skill, share, count)
+    if text or not each.is_in_use:
+        return text
+    least = min(left, max(share, MIN_CUT_TOKENS))
+    return write_skill(each.skill, least, count) or _write_part(
+        each.skill, least, count, brief=True
+    )
+
+
 def write_skill(skill: Skill, tokens: int | None, count: Count) -> str:
     """A skill as a model reads it, at most so many tokens; an empty text if too little of it would
     be left. What is cut ends with `...`.
     """
-    files = f"; other files in its folder: {', '.join(skill.files)}" if skill.files else ""
-    tools = f"; tools it uses: {', '.join(skill.allowed_tools)}" if skill.allowed_tools else ""
-    head = f'Skill {skill.name} ({skill.file}{files}{tools}):\n<skill name="{skill.name}">\n'
-    end = "\n</skill>"
-    body = skill.body.replace("</skill", "< /skill")
-    whole = head + body + end
+    whole = _frame(skill, skill.body)
     if tokens is None or count(whole) <= tokens:
         return whole
-    if tokens < MIN_CUT_TOKENS:
-        return ""
-    low, high = 0, len(body)
+    return _write_part(skill, tokens, count) if tokens >= MIN_CUT_TOKENS else ""
+
+
+def _write_part(skill: Skill, tokens: int, count: Count, *, brief: bool = False) -> str:
+    """As much of a skill as fits; an empty text if that is nothing of it."""
+    low, high = 0, len(skill.body)
     while low < high:
         middle = (low + high + 1) // 2
-        if count(f"{head}{body[:middle]}{CUT}{end}") <= tokens:
+        if count(_frame(skill, f"{skill.body[:middle]}{CUT}", brief=brief)) <= tokens:
             low = middle
         else:
             high = middle - 1
-    if not low:
-        return ""
-    return f"{head}{body[:low].rstrip()}{CUT}{end}"
+    part = skill.body[:low].rstrip()
+    return _frame(skill, f"{part}{CUT}", brief=brief) if part else ""
+
+
+def _frame(skill: Skill, body: str, *, brief: bool = False) -> str:
+    """This of a skill in its fence, after what Loom says of it: in brief its name and file."""
+    about = skill.file
+    if skill.files and not brief:
+        about += f"; other files in its folder: {', '.join(skill.files)}"
+    if skill.allowed_tools and not brief:
+        about += f"; tools it uses: {', '.join(skill.allowed_tools)}"
+    fence, inner = make_fence(skill.body), body.replace("</skill", "< /skill")
+    return (
+        f'Skill {skill.name} ({about}):\n<skill name="{skill.name}">\n'
+        f"{fence}markdown\n{inner}\n{fence}\n</skill>"
+    )
 
 
 def write_catalog(skills: Sequence[Skill], tokens: int, count: Count, introduction: str) -> str:
@@ -197,7 +230,8 @@ def list_line(skill: Skill, chars: int = MAX_LISTED_CHARS) -> str:
     """A skill as one line of the list: its name, and what it is for."""
     about = skill.description
     if skill.when_to_use:
-        about = f"{about} {skill.when_to_use}"
+        stop = "" if not about or about.endswith(SENTENCE_ENDS) else "."
+        about = f"{about}{stop} {skill.when_to_use}".lstrip()
     if not chars:
         return f"- {skill.name}"
     if len(about) > chars:
