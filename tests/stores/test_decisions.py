@@ -506,6 +506,25 @@ def test_a_session_always_sees_its_own_decisions(loom: Loom, tmp_path: Path) -> 
     assert problems(loom) == []
 
 
+def test_a_session_sees_the_goal_that_it_logged_again(loom: Loom, tmp_path: Path) -> None:
+    goal = loom.new().decisions.log("Add authentication", kind="goal")
+    session = loom.new()
+    assert session.decisions.log("add authentication", kind="goal").id == goal.id
+    session.set_options(project=tmp_path)
+    decisions = session.decisions
+    assert titles(decisions.active_goals()) == ["Add authentication"]
+    assert titles(decisions.search("authentication")) == ["Add authentication"]
+    assert titles(decisions.list_all()) == ["Add authentication"]
+    assert loom.store.decisions.count(decisions.scope, session.id).goals == 1
+    assert decisions.log("Use JWT", parent=goal.id).folder == ""
+    assert loom.decisions.of_folder(tmp_path).active_goals() == []
+    assert problems(loom) == []
+    with Loom.open(":memory:") as copy:
+        copy.import_lines(loom.export())
+        assert copy.decisions.decision(goal.id).sessions == (session.id,)
+        assert problems(copy) == []
+
+
 def test_a_request_shows_what_a_tool_logged_in_its_folder(loom: Loom, tmp_path: Path) -> None:
     session = loom.new(model="gpt-4o")
 

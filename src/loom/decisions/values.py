@@ -21,7 +21,7 @@ from loom.conversation.canonical import to_sorted_json
 from loom.conversation.checked import CheckedStruct, check_fields
 from loom.conversation.identity import is_node_id
 from loom.conversation.metadata import write_metadata
-from loom.conversation.names import flatten
+from loom.conversation.names import check_name, flatten
 from loom.conversation.repeats import normal_text
 from loom.errors import ChoiceError, describe, shorten
 
@@ -67,9 +67,10 @@ class Decision(CheckedStruct, frozen=True, kw_only=True):
 
     `folder` is the folder of the project that it belongs to, `session` the session in which it was
     logged, `agent` the name of who logged it; each may be empty. `parent` is the id of what it was
-    logged under. `commits` are hashes of commits, `nodes` are messages, as `TREE/ID`. Times are
-    milliseconds since 1970, UTC; `updated` is when its status, confidence, metadata or links last
-    changed. `purged` says that its words were deleted.
+    logged under. `commits` are hashes of commits, `nodes` are messages, as `TREE/ID`. `sessions`
+    are other sessions that logged it again. Times are milliseconds since 1970, UTC; `updated` is
+    when its status, confidence, metadata or links last changed. `purged` says that its words were
+    deleted.
     """
 
     id: str
@@ -86,6 +87,7 @@ class Decision(CheckedStruct, frozen=True, kw_only=True):
     generation: Annotated[int, Meta(ge=0)] = 0
     commits: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
     created: int = 0
     updated: int = 0
     purged: bool = False
@@ -117,6 +119,7 @@ class DecisionBody(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True)
     metadata: dict[str, Any] = field(default_factory=dict)
     commits: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -128,6 +131,10 @@ class DecisionBody(CheckedStruct, frozen=True, kw_only=True, omit_defaults=True)
             raise ChoiceError("the commits of a decision are in lower case, each once")
         if self.nodes and tuple(check_nodes(self.nodes)) != self.nodes:
             raise ChoiceError("the nodes of a decision are named once")
+        if tuple(_check_list("sessions", self.sessions)) != self.sessions:
+            raise ChoiceError("the sessions of a decision are named once")
+        for each in self.sessions:
+            check_name("session", each)
 
 
 class NewDecision(CheckedStruct, frozen=True, kw_only=True):

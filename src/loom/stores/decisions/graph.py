@@ -29,6 +29,7 @@ from loom.stores.decisions.rows import (
     NODE_TERM,
     PRIOR,
     RECENT,
+    SESSION_TERM,
     DecisionScope,
     SeenGraphs,
     StoredDecision,
@@ -408,8 +409,11 @@ def _matches(decision: Decision, wanted: DecisionFilter) -> bool:
 _GRAPH_COLUMN, _PLACED_COLUMN = 12, 13
 _COLUMNS = f"{COLUMNS}, d.graph"
 _SELECT = f"SELECT {_COLUMNS}, d.created FROM decisions d WHERE d.graph = $1"
-# Of the graph $2: everything if it is the one in scope, $1, and else what session $3 logged.
-_SEEN = "d.graph = $2 AND ($1 = $2 OR d.session = $3)"
+# Of the graph $2: everything if it is the one in scope, $1, and else what session $3 logged, also
+# again.
+_AGAIN = f"""EXISTS (SELECT 1 FROM decision_terms o WHERE o.graph = d.graph
+    AND o.term = '{SESSION_TERM}' || $3 AND o.decision = d.key)"""
+_SEEN = f"d.graph = $2 AND ($1 = $2 OR d.session = $3 OR {_AGAIN})"
 _SELECT_SEEN = f"SELECT {_COLUMNS}, d.created FROM decisions d WHERE {_SEEN}"
 _REVISION = """SELECT revision, version FROM decision_graphs
     WHERE tenant = $1 AND project = $2 AND name = $3"""
@@ -419,8 +423,11 @@ _FOLDERS = """SELECT g.folder, (SELECT count(*) FROM decisions d
 _ON_SHELF = f"""SELECT {_COLUMNS}, d.placed FROM decisions d
     WHERE d.graph = $1 AND d.shelf = $2 ORDER BY d.placed DESC, d.key DESC LIMIT $3"""
 _OWN_ON_SHELF = f"""SELECT {_COLUMNS}, d.placed FROM decisions d
-    WHERE d.graph IN {{each_int:1}} AND d.session = $2 AND d.shelf = $3
-    ORDER BY d.placed DESC, d.key DESC LIMIT $4"""
+    WHERE d.key IN (SELECT s.key FROM decisions s
+            WHERE s.graph IN {{each_int:1}} AND s.session = $2
+        UNION SELECT o.decision FROM decision_terms o
+            WHERE o.graph IN {{each_int:1}} AND o.term = '{SESSION_TERM}' || $2)
+    AND d.shelf = $3 ORDER BY d.placed DESC, d.key DESC LIMIT $4"""
 _OF_SESSION = f"""{_SELECT} AND d.session = $2 AND d.data IS NOT NULL
     ORDER BY d.created DESC, d.key DESC LIMIT $3"""
 _LISTED = f"""{_SELECT_SEEN} AND d.data IS NOT NULL AND ($4 = '' OR d.kind = $4)
@@ -431,13 +438,16 @@ _LINKED = f"""{_SELECT_SEEN} AND d.key IN (SELECT t.decision FROM decision_terms
     ORDER BY d.created DESC, d.key DESC"""
 # By the keys, and not by the index of the graph, which has all of it.
 _SEEN_BY_KEYS = f"""SELECT {_COLUMNS}, d.created FROM decisions d WHERE d.key IN {{each_int:4}}
-    AND +d.graph = $2 AND ($1 = $2 OR d.session = $3) ORDER BY d.key"""
+    AND +d.graph = $2 AND ($1 = $2 OR d.session = $3 OR {_AGAIN}) ORDER BY d.key"""
 _BY_KEYS = f"""SELECT {COLUMNS} FROM decisions d
     WHERE d.key IN {{each_int:2}} AND +d.graph = $1 ORDER BY d.key"""
 _COUNT = f"""SELECT count(*) FROM (SELECT 1 FROM decisions d WHERE d.graph = $1
     LIMIT {MAX_COUNTED}) x"""
 _COUNT_GOALS = f"SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.shelf = '{GOALS}'"
-_COUNT_OWN_GOALS = f"{_COUNT_GOALS} AND d.session = $2"
+_COUNT_OWN_GOALS = f"""SELECT count(*) FROM decisions d WHERE d.shelf = '{GOALS}' AND d.key IN (
+        SELECT s.key FROM decisions s WHERE s.graph = $1 AND s.session = $2
+        UNION SELECT o.decision FROM decision_terms o
+            WHERE o.graph = $1 AND o.term = '{SESSION_TERM}' || $2)"""
 _COUNT_OF_SESSION = f"""SELECT count(*) FROM (SELECT 1 FROM decisions d
     WHERE d.graph = $1 AND d.session = $2 AND d.data IS NOT NULL
     LIMIT {MAX_COUNTED_IN_SESSION + 1}) x"""
@@ -446,7 +456,9 @@ _COUNT_OF = """SELECT count(*) FROM decisions d WHERE d.graph = $1 AND d.data IS
 _COUNT_TERM = f"""SELECT count(*) FROM (SELECT 1 FROM decision_terms t
     WHERE t.graph = $1 AND t.term = $2 LIMIT {MAX_COUNTED}) x"""
 _OWN_HOLDING = f"""SELECT t.decision FROM decision_terms t JOIN decisions d ON d.key = t.decision
-    WHERE t.graph IN {{each_int:1}} AND d.session = $2 AND t.term = $3
+    WHERE t.graph IN {{each_int:1}} AND t.term = $3 AND (d.session = $2 OR EXISTS (
+        SELECT 1 FROM decision_terms o WHERE o.graph = t.graph
+        AND o.term = '{SESSION_TERM}' || $2 AND o.decision = d.key))
     ORDER BY t.decision DESC LIMIT {MAX_HOLDING}"""
 _HOLDING = f"""SELECT t.decision FROM decision_terms t WHERE t.graph = $1 AND t.term = $2
     ORDER BY t.decision DESC LIMIT {MAX_HOLDING + 1}"""

@@ -28,14 +28,16 @@ from loom.stores.sql.stored import decode_stored, read_each, read_rows
 
 _NAME = re.compile(f"[a-z2-7]{{1,{ID_CHARS}}}")
 _FOLDER_BYTES = 15
-COMMIT_TERM, NODE_TERM = "commit:", "node:"  # no word of a text has a colon
+# no word of a text has a colon
+COMMIT_TERM, NODE_TERM, SESSION_TERM = "commit:", "node:", "session:"
 GOALS, RECENT, PRIOR, NO_SHELF = "goal", "recent", "prior", ""
 
 
 class DecisionScope(Struct, frozen=True):
     """Whose decisions are meant: those of a folder of a project. Others are never seen.
 
-    With a session named, what was logged in it is seen too, whatever folder it had then.
+    With a session named, what was logged in it, or again in it, is seen too, whatever folder it had
+    then.
     """
 
     tenant: str
@@ -84,7 +86,8 @@ def find_graphs(reader: Reader, scope: DecisionScope) -> SeenGraphs:
     if not scope.session:
         row = reader.first_row(_GRAPH, scope.tenant, scope.project, name)
         return SeenGraphs(row[0], revision=row[1]) if row else SeenGraphs(0)
-    rows = reader.all(_SEEN_GRAPHS, scope.tenant, scope.project, name, scope.session)
+    own = (scope.session, SESSION_TERM + scope.session)
+    rows = reader.all(_SEEN_GRAPHS, scope.tenant, scope.project, name, *own)
     main = next((key for key, _, is_main in rows if is_main), 0)
     others = tuple(key for key, _, is_main in rows if not is_main)
     return SeenGraphs(main, others, sum(revision for _, revision, _ in rows))
@@ -119,7 +122,8 @@ def is_named_in(reader: Reader, graph: int, name: str, session: str = "") -> boo
     if not _NAME.fullmatch(name):
         return False
     last = name + "z" * (ID_CHARS - len(name))
-    return reader.first_row(_IS_NAMED, graph, name, last, session) is not None
+    own = (session, SESSION_TERM + session)
+    return reader.first_row(_IS_NAMED, graph, name, last, *own) is not None
 
 
 def find_worded(reader: Reader, graph: int, scope: DecisionScope, name: str) -> StoredDecision:
@@ -160,6 +164,7 @@ def read_decision(row: Row, scope: DecisionScope) -> StoredDecision:
         generation=generation,
         commits=body.commits if body else (),
         nodes=body.nodes if body else (),
+        sessions=body.sessions if body else (),
         created=created,
         updated=updated,
         purged=body is None,
@@ -187,11 +192,12 @@ def _read_edge(row: Row) -> DecisionEdge:
 
 
 def decision_terms(body: DecisionBody) -> list[str]:
-    """The terms by which a decision is found, each once: its words, commits and nodes."""
+    """The terms by which a decision is found, each once: its words and its links."""
     said = f"{body.title}\n{body.description}".encode(errors="replace").decode()
     links = [
         *(COMMIT_TERM + each for each in body.commits),
         *(NODE_TERM + each for each in body.nodes),
+        *(SESSION_TERM + each for each in body.sessions),
     ]
     return sorted({*split_terms_for_index(said), *links})
 
@@ -205,14 +211,16 @@ _GRAPH = """SELECT key, revision FROM decision_graphs
     WHERE tenant = $1 AND project = $2 AND name = $3"""
 _SEEN_GRAPHS = """SELECT g.key, g.revision, CASE WHEN g.name = $3 THEN 1 ELSE 0 END
     FROM decision_graphs g WHERE g.tenant = $1 AND g.project = $2 AND (g.name = $3 OR EXISTS (
-        SELECT 1 FROM decisions d WHERE d.graph = g.key AND d.session = $4))
+        SELECT 1 FROM decisions d WHERE d.graph = g.key AND d.session = $4) OR EXISTS (
+        SELECT 1 FROM decision_terms o WHERE o.graph = g.key AND o.term = $5))
     ORDER BY g.key"""
 COLUMNS = """d.key, d.id, d.session, d.agent, d.kind, d.status, d.confidence, d.parent,
     d.generation, d.data, d.created, d.updated"""
 _NAMED = f"""SELECT {COLUMNS} FROM decisions d
     WHERE d.graph = $1 AND d.id >= $2 AND d.id <= $3 ORDER BY d.id LIMIT 2"""
 _IS_NAMED = """SELECT 1 FROM decisions d WHERE d.graph = $1 AND d.id >= $2 AND d.id <= $3
-    AND ($4 = '' OR d.session = $4) LIMIT 1"""
+    AND ($4 = '' OR d.session = $4 OR EXISTS (SELECT 1 FROM decision_terms o
+        WHERE o.graph = d.graph AND o.term = $5 AND o.decision = d.key)) LIMIT 1"""
 EDGE_COLUMNS = "s.id, t.id, e.kind, e.weight, e.session, e.agent, e.data, e.created"
 EDGES = """decision_edges e JOIN decisions s ON s.key = e.source
     JOIN decisions t ON t.key = e.target"""

@@ -124,6 +124,7 @@ class GraphWriter:
             metadata={**found.decision.metadata, **new.body.metadata},
             commits=_join("commits", found.decision.commits, new.body.commits),
             nodes=_join("nodes", found.decision.nodes, new.body.nodes),
+            sessions=_join_sessions(found, new.session),
         )
         if new.confidence is not None:
             self.set_confidence(self._again(found), new.confidence)
@@ -151,6 +152,7 @@ class GraphWriter:
             metadata=decision.metadata,
             commits=decision.commits,
             nodes=decision.nodes,
+            sessions=decision.sessions,
         )
         new = replace(old, **changes)
         if new == old:
@@ -161,7 +163,7 @@ class GraphWriter:
             to_json(new),
             self.now,
         )
-        if (new.commits, new.nodes) != (old.commits, old.nodes):
+        if (new.commits, new.nodes, new.sessions) != (old.commits, old.nodes, old.sessions):
             self.writer.all("DELETE FROM decision_terms WHERE decision = $1", found.key)
             put_terms(self.writer, self.key, found.key, new)
 
@@ -508,6 +510,14 @@ def drop_views(writer: Writer, tenant: str, project: str) -> None:
         tenant,
         project,
     )
+
+
+def _join_sessions(found: StoredDecision, session: str) -> tuple[str, ...]:
+    """The sessions that logged a decision again, the newest of them."""
+    held = found.decision.sessions
+    if session in ("", found.decision.session, *held):
+        return held
+    return (*held, session)[-MAX_LINKS:]
 
 
 def _join(what: str, held: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:
