@@ -214,6 +214,21 @@ def test_a_skill_that_is_named_is_cut_and_the_list_gives_way(
         note.startswith("skill pdf-forms: in the request, cut") for note in context.report.notes
     )
     assert "- release-notes" not in system
+    assert "the list of skills: left out, no room in the zone" in context.report.notes
+
+
+def test_a_skill_that_is_named_later_is_cut_in_the_tail_of_a_small_window(
+    loom: Loom, project: Path
+) -> None:
+    file = project / ".claude" / "skills" / "pdf-forms" / "SKILL.md"
+    file.write_text(file.read_text() + "Then look at each field again.\n" * 2000)
+    options: dict[str, Any] = {"project": project, "window": 3000, "reserve_output": 500}
+    session = loom.new()
+    ask(session, "Hello.", **options)
+    session.append({"role": "assistant", "content": "Hi."})
+    context = ask(session, "/pdf-forms please", **options)
+    assert context.report.epoch_reason == "continued"
+    assert '<skill name="pdf-forms">' in said(context)[1][-1]["content"]
 
 
 def test_the_zone_of_the_policy_holds_the_list_and_the_texts(loom: Loom, project: Path) -> None:

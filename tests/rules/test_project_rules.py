@@ -12,7 +12,7 @@ from loom import ChoiceError, ProjectRules
 from loom.budget.tokenizers import tokenizer
 from loom.project.rules import project_rules, reading
 from loom.project.rules.blocks import SaidText, drop_repeats, split_blocks
-from loom.project.rules.pieces import write_pieces
+from loom.project.rules.pieces import RulesPiece, write_piece, write_pieces
 from loom.project.rules.project_rules import load_rules, make_pieces
 from loom.project.rules.reading import MAX_FILE_BYTES, clean_text
 from tests.shared import examples
@@ -179,6 +179,12 @@ def test_the_name_of_a_folder_cannot_say_anything(tmp_path: Path) -> None:
     put(tmp_path, f"{name}/AGENTS.md", "hello")
     rules = ProjectRules.load(tmp_path, touched=[f"{name}/a.py"])
     assert "\n## Project Rules" not in rules.format_for_prompt()
+
+
+def test_one_missing_token_is_told_as_one() -> None:
+    piece = RulesPiece("a.md", "## Rules", "", "\n".join("x" * 100))
+    left_out = write_piece(piece, 49, lambda text: text.count("x") // 2).left_out
+    assert left_out.startswith("[1 of 100 lines (about 1 more token) of a.md")
 
 
 def test_signs_that_nobody_sees_are_removed() -> None:

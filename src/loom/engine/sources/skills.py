@@ -89,6 +89,7 @@ def gather(asking: Asking) -> SourceSections:
     if asking.begins:
         notes = (
             *_write_active(asking.skills, asking.options, asking.head)[1],
+            *_tell_list(asking.skills, texts[0]),
             *_limit_notes(asking.skills.skills.notes),
         )
         ahead = _limit_tail(asking) if asking.skills.skills.found else 0
@@ -127,7 +128,8 @@ def choose_single_skills(
     active, notes = _write_active(asked, options, given)
     sections = _make_sections(catalog, active)
     zones = {ZONE: _find_room(options, given).zone} if sections else {}
-    return SingleSkills(sections, zones, (*notes, *_limit_notes(asked.skills.notes)))
+    notes = (*notes, *_tell_list(asked, catalog), *_limit_notes(asked.skills.notes))
+    return SingleSkills(sections, zones, notes)
 
 
 def _make_sections(*texts: EpochText | None) -> tuple[Section, ...]:
@@ -263,6 +265,14 @@ def _limit_tail(asking: Asking) -> int:
 
     usable = budget_for(asking.options, asking.head).usable
     return min(MAX_ACTIVE_TOKENS, usable // MAX_TAIL_SHARE) - Section.FRAME_TOKENS
+
+
+def _tell_list(asked: SkillRequest, catalog: EpochText | None) -> tuple[str, ...]:
+    """A note if there is no room for the list of skills."""
+    listed = any(not skill.is_manual for skill in asked.skills.found)
+    if listed and not (catalog and catalog.text):
+        return ("the list of skills: left out, no room in the zone",)
+    return ()
 
 
 def _limit_notes(notes: tuple[str, ...]) -> tuple[str, ...]:

@@ -215,7 +215,7 @@ def _tell_cut(piece: RulesPiece, body: str, full: int, count: Count) -> str:
     lines = piece.body.count("\n") + 1
     missing = max(lines - body.count("\n") - 1, 0)
     tokens = max(full - count(piece.write(body)), 1)
-    what = f"about {tokens:,} more tokens"
+    what = f"about {tokens:,} more {'token' if tokens == 1 else 'tokens'}"
     if missing:
         what = f"{missing:,} of {lines:,} lines ({what})"
     unread = ""
