@@ -404,17 +404,17 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
         "what is settled cannot be read",
     ),
     "something at hand of no session": (
-        "UPDATE states SET session = 99",
+        "UPDATE states SET session = 99 WHERE kind = 'stash'",
         "stash a of session 99",
         "its session is not there",
     ),
     "something at hand of a purged session": (
-        f"UPDATE states SET session = {DEAD}",
+        f"UPDATE states SET session = {DEAD} WHERE kind = 'stash'",
         "stash a of session s0",
         "its session was purged, and it is still there",
     ),
     "something at hand that is none": (
-        "UPDATE states SET data = '{'",
+        "UPDATE states SET data = '{' WHERE kind = 'stash'",
         "stash a of session s0",
         "a state of the session cannot be read",
     ),
