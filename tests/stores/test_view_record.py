@@ -102,6 +102,7 @@ def test_the_names_in_a_record_stay(address: str) -> None:
         "pieces",
         "pins",
         "policy",
+        "tools",
         "widened",
     ]
     cut = next(piece for piece in epoch["pieces"] if piece["messages"])

@@ -16,6 +16,7 @@ from loom.conversation.checked import check_text
 from loom.conversation.message import Text, Tool, ToolCall
 from loom.engine.tools import TOOLS as SESSION_TOOLS
 from loom.engine.tools import carry_out, make_tools, read_arguments
+from loom.engine.tools import tools as session_tools
 from loom.errors import ChoiceError, describe, shorten
 from loom.memory.importance import importance_of
 from loom.memory.loom_memory import (
@@ -107,7 +108,7 @@ class MemoryTools:
 
     def tools(self) -> tuple[Tool, ...]:
         """The tools, as any provider takes them."""
-        return make_tools(TOOLS)
+        return (*make_tools(QUERIES), *session_tools())
 
     async def execute(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Run a tool: a list of items from `query_…`, a text from the other tools.
