@@ -236,11 +236,11 @@ def test_the_zone_of_the_policy_holds_the_list_and_the_texts(loom: Loom, project
     file.write_text(file.read_text() + "Then look at each field again.\n" * 2000)
     size = policies()["default"].zones["skills"]
     context = ask(loom.new(), "/pdf-forms please", project=project)
-    assert "- release-notes" in said(context)[0]
     assert size - 148 < context.report.zones["skills"]["used"] <= size
     # a policy that names no size has room for the whole list and for texts of 4,000 tokens
     larger = replace(policies()["default"], name="own", zones={})
     context = ask(loom.new(), "/pdf-forms please", project=project, policy=larger)
+    assert "- release-notes" in said(context)[0]
     assert 4000 < context.report.zones["skills"]["used"] <= ZONE_TOKENS
 
 
