@@ -30,6 +30,7 @@ from loom.memory import LoomMemory
 from loom.memory.task_context import MemoryContextSource, TaskContextManager
 from loom.memory.tokenizer import TokenCounter
 from loom.providers.scripted import BreakOff, ScriptedModel, TooLong
+from loom.providers.scripted.steps import count_request
 from loom.runtime import Task
 from tests.shared import examples
 
@@ -298,8 +299,9 @@ def test_a_long_run_in_a_small_window_keeps_its_goal(session: Session) -> None:
 
     def play(request: Conversation) -> Any:
         number = len(model.requests)
-        if number % 40 == 39:
-            return TooLong(limit=6000)
+        limit = 6500 - 3 * number  # a provider that takes less and less
+        if count_request(request) > limit:
+            return TooLong(limit=limit)
         if number >= steps:
             return "The sum is told."
         return say(f"Jar {number}.", ("weigh", {"jar": number}), prefix=f"j{number}_")
@@ -322,6 +324,7 @@ def test_a_long_run_in_a_small_window_keeps_its_goal(session: Session) -> None:
         [message] = [each for each in request.messages if goal in each.text]
         assert picture in message.parts
     assert all(used <= window for used, window in sizes)
+    assert len(model.requests) > outcome.spent.steps  # some were refused
     assert len(results(session)) == outcome.spent.steps - 1
 
 
