@@ -6,7 +6,7 @@ from loom import ProjectRules
 from loom.project.rules.loom_file import parse_loom_file
 
 RULES = ProjectRules(
-    folder="/work/app",
+    folder="/srv/app",
     allowed={"shell": ("git *", "make test"), "file_write": ("src/**", "docs")},
     denied={"shell": ("git push", "rm"), "file_write": ("src/secret/",), "*": ("*.pem",)},
 )
@@ -23,7 +23,7 @@ RULES = ProjectRules(
         ("shell", "git add a && git status | git stash"),
         ("file_write", "src/a.py"),
         ("File Write", "./src/deep/b.py"),
-        ("file-write", "/work/app/docs/index.md"),
+        ("file-write", "/srv/app/docs/index.md"),
         ("file_write", "docs"),
         ("file_read", "anything"),
     ],

@@ -35,7 +35,7 @@ def fill(loom: Loom) -> Any:
     session.decisions.pivot(old.id, "No browser", "Use JWT \ud800", confidence=40)
     session.decisions.log("A secret", kind="option", parent=old.id, edge="rejected")
     session.decisions.purge(session.decisions.search("secret")[0].id)
-    session.decisions.of_folder("/work/\udcff").log("In a folder", metadata={"a": [1]})
+    session.decisions.of_folder("/srv/\udcff").log("In a folder", metadata={"a": [1]})
     return session
 
 
@@ -45,7 +45,7 @@ def test_a_store_comes_back_as_it_was(loom: Loom) -> None:
     assert from_json(lines[0])["version"] == 5
     with Loom.open(":memory:") as copy:
         copy.import_lines(lines)
-        for folder in ("", "/work/\udcff"):
+        for folder in ("", "/srv/\udcff"):
             assert graph_of(copy, folder) == graph_of(loom, folder)
         assert len(graph_of(copy).edges) == 5, "one leads to what was purged"
         assert copy.decisions.search("JWT") == loom.decisions.search("JWT")
@@ -67,7 +67,7 @@ def test_a_session_takes_its_decisions_along_and_no_others(loom: Loom) -> None:
         assert "Use cookies" in found
         assert "of another session" not in found
         assert "Add authentication" not in found, "that is a goal of the project"
-        assert copy.decisions.of_folder("/work/\udcff").list_all()
+        assert copy.decisions.of_folder("/srv/\udcff").list_all()
         assert problems(copy) == []
     loom.import_lines(lines)
     assert problems(loom) == []

@@ -326,7 +326,7 @@ def test_two_projects_and_two_folders_never_see_each_other(address: str) -> None
         (tenant, project, folder)
         for tenant in ("t1", "t2")
         for project in ("p1", "p2")
-        for folder in ("", "/work/a", "/work/a/b")
+        for folder in ("", "/srv/a", "/srv/a/b")
     ]
     looms = {
         (tenant, project): Loom.open(address, tenant=tenant, project=project)

@@ -4,6 +4,7 @@ A request is a `Context` (what `prepare` and `weave` give) or a `Conversation`. 
 with its cache marks, and with markers that name only tools which the request declares.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -74,15 +75,15 @@ class StreamingModel(Model, Protocol):
     def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]: ...
 
 
-class ChatModel:
+class ChatModel(ABC):
     """The base of Loom's own models: `chat` for messages in any form."""
 
     # The names of settings are those of this wire.
     wire = "openai"
 
+    @abstractmethod
     async def answer(self, request: ModelRequest) -> Answer:
         """Answer a request."""
-        raise NotImplementedError
 
     async def chat(
         self,
