@@ -210,25 +210,18 @@ def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) ->
     session, project = options.get("session_id"), options.get("project_path")
     if session is None and project is None:
         return wish
-    if session is not None and not isinstance(session, str):
-        raise ChoiceError(f"session_id must be the id of a session, found {describe(session)}")
-    from loom.engine.loom import Loom as Opener
-
+    _check_decision_options(options)
     loom, store = options.get("loom"), options.get("store")
     if loom is not None:
-        if not isinstance(loom, Opener):
-            raise ChoiceError(f"loom must be an open Loom, found {describe(loom)}")
-        if store is not None:
-            raise ChoiceError("give an open Loom or a store, not both")
         return _add_stored_decisions(wish, given, loom, session or "", project)
-    if store is not None and not isinstance(store, str | PathLike):
-        raise ChoiceError(f"store must be a path or a URL, found {describe(store)}")
     url = None if store is None else fspath(store)
     absent = find_absent(url)
+    if absent and store is None:
+        return wish
     if absent:
-        if store is None:
-            return wish
         return replace(wish, notes=(*wish.notes, f"no decisions: there is no store at {absent}"))
+    from loom.engine.loom import Loom as Opener
+
     try:
         with Opener.open(url) as opened:
             return _add_stored_decisions(wish, given, opened, session or "", project)
@@ -237,6 +230,21 @@ def _add_decisions(wish: Options, given: Conversation, options: BuildOptions) ->
             raise
         # Who names no store need not have one that can be read.
         return replace(wish, notes=(*wish.notes, f"no decisions: {error}"))
+
+
+def _check_decision_options(options: BuildOptions) -> None:
+    """Refuse what names neither a session, nor a store, nor an open Loom."""
+    from loom.engine.loom import Loom as Opener
+
+    session, loom, store = options.get("session_id"), options.get("loom"), options.get("store")
+    if session is not None and not isinstance(session, str):
+        raise ChoiceError(f"session_id must be the id of a session, found {describe(session)}")
+    if loom is not None and not isinstance(loom, Opener):
+        raise ChoiceError(f"loom must be an open Loom, found {describe(loom)}")
+    if loom is not None and store is not None:
+        raise ChoiceError("give an open Loom or a store, not both")
+    if store is not None and not isinstance(store, str | PathLike):
+        raise ChoiceError(f"store must be a path or a URL, found {describe(store)}")
 
 
 def _add_stored_decisions(
