@@ -22,12 +22,14 @@ $(VENV)/test: $(VENV)/core
 demo: $(VENV)/core
 	$(BIN)/loom demo
 
-# Three at once on two cores: some tests wait for a database or another process.
+# Three at once on two cores: some tests wait for a database or another process. Each begins with a third of the files,
+# so that few start a server or load a large package, and the first to be idle takes over from the others. Each reads all
+# tests first, so what pytest makes of them is kept, also where bytecode is not to be written.
 test: $(VENV)/test
-	$(BIN)/python -m pytest -n 3
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-all: $(VENV)/test
-	$(BIN)/python -m pytest -n 2 -m ''
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 lint: $(VENV)/test
 	$(BIN)/ruff check .

@@ -44,7 +44,7 @@ def common_words(texts: list[str], size: int) -> list[str]:
 def weighted_pieces(texts: list[str]) -> Counter[str]:
     weights = Counter[str]()
     for text in texts:
-        pieces = estimate._PIECES.findall(text)
+        pieces = estimate._wide_pieces().findall(text)
         for piece, times in Counter(pieces).items():
             weights[piece] += times / len(pieces)  # type: ignore[assignment]
     return weights

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,20 @@ needs_shared = pytest.mark.skipif(
     not AGENTS.is_dir(),
     reason=f"shared test data not found; set LOOM_SHARED (looked in {SHARED.name})",
 )
+
+
+class Package:
+    """A package that is slow to import. It is imported when a test needs it, or that test is
+    skipped; processes that run none of these tests are spared.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(pytest.importorskip(self._name), attribute)
+
+
 EXAMPLES = int(os.environ.get("LOOM_FUZZ", "0"))
 
 

@@ -1,5 +1,8 @@
 """Random conversations: valid ones, broken ones in every way the rules name, and wire requests with
 every optional field.
+
+A strategy is made once, outside of what draws from it: to make one and to check it takes longer
+than to draw from it.
 """
 
 import base64 as b64
@@ -7,7 +10,8 @@ import copy
 import functools
 import itertools
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -71,17 +75,26 @@ bad_ids = st.one_of(
 )
 base64 = st.binary(min_size=1, max_size=24).map(lambda data: b64.b64encode(data).decode())
 urls = st.sampled_from(["https://example.org/a.png", "http://example.org/пример?q=1"])
+flags = st.booleans()
+
+
+@functools.cache
+def upto(last: int, first: int = 0) -> st.SearchStrategy[int]:
+    return st.integers(first, last)
 
 
 # ── conversations ────────────────────────────────────────────────────────────
 
 
+_media_kinds = st.sampled_from(["image", "file", "audio"])
+
+
 @st.composite
-def media(draw: st.DrawFn) -> Media:
-    kind = draw(st.sampled_from(["image", "file", "audio"]))
+def _media(draw: st.DrawFn) -> Media:
+    kind = draw(_media_kinds)
     if kind == "audio":
         return Media("audio", "data", draw(base64), "audio/wav")
-    if draw(st.booleans()):
+    if draw(flags):
         return Media(
             kind,
             "data",
@@ -92,6 +105,7 @@ def media(draw: st.DrawFn) -> Media:
     return Media(kind, "url", draw(urls))
 
 
+media = _media()
 marks = st.sampled_from(
     [
         None,
@@ -106,6 +120,7 @@ marked = st.builds(
 )
 
 
+@functools.cache
 def reasoning(signed: bool = True) -> st.SearchStrategy[Reasoning]:
     theirs = st.builds(
         Reasoning, texts, st.just("anthropic"), st.just("c2ln") if signed else st.just("")
@@ -122,42 +137,70 @@ arguments = st.one_of(
 )
 
 
-@st.composite
-def results(draw: st.DrawFn, call_id: str, name: str) -> ToolResult:
-    parts = draw(st.lists(st.one_of(texts.map(Text), media()), max_size=2))
-    return ToolResult(call_id, tuple(parts), draw(st.booleans()), draw(st.sampled_from(["", name])))
+_signed = st.lists(reasoning(), max_size=1)
+_marked_parts = st.lists(marked, max_size=2)
+_calls = st.tuples(names, arguments)
+_call_counts = st.sampled_from([0, 1, 1, 2, 3])
+_answers = st.tuples(st.lists(st.one_of(texts.map(Text), media), max_size=2), flags, flags)
+
+
+class _Spoken(NamedTuple):
+    """A model message without its calls, and its calls and their answers, which have no ids yet."""
+
+    parts: list[Part]
+    calls: list[tuple[str, str]]
+    answers: list[tuple[list[Any], bool, bool]]
+    reverse: bool
+    apart: bool
+
+    def messages(self, ids: Iterator[str]) -> list[Message]:
+        """The message and, where it makes calls, the messages that answer them."""
+        calls = [ToolCall(next(ids), *call) for call in self.calls]
+        answers = [
+            ToolResult(call.id, tuple(parts), error, call.name if named else "")
+            for call, (parts, error, named) in zip(calls, self.answers, strict=True)
+        ]
+        if self.reverse:
+            answers.reverse()
+        apart = [Message("tool", (answer,)) for answer in answers]
+        together = [Message("tool", tuple(answers))] if answers else []
+        said = Message("assistant", (*self.parts, *calls))
+        return [said, *(apart if self.apart else together)]
 
 
 @st.composite
-def model_messages(draw: st.DrawFn, ids: Any) -> list[Message]:
-    """A model message and, where it makes calls, the messages that answer them."""
-    parts: list[Part] = draw(st.lists(reasoning(), max_size=1))
-    parts += draw(st.lists(marked, max_size=2))
-    count = draw(st.sampled_from([0, 1, 1, 2, 3]))
-    calls = [ToolCall(next(ids), draw(names), draw(arguments)) for _ in range(count)]
+def _spoken(draw: st.DrawFn) -> _Spoken:
+    parts: list[Part] = draw(_signed) + draw(_marked_parts)
+    count = draw(_call_counts)
+    calls = [draw(_calls) for _ in range(count)]
     if not calls and not any(isinstance(part, Text) for part in parts):
         parts.append(Text(draw(texts)))
-    answers = [draw(results(call.id, call.name)) for call in calls]
-    if draw(st.booleans()):
-        answers.reverse()
-    apart = [Message("tool", (answer,)) for answer in answers]
-    together = [Message("tool", tuple(answers))] if answers else []
-    return [Message("assistant", (*parts, *calls)), *(apart if draw(st.booleans()) else together)]
+    answers = [draw(_answers) for _ in range(count)]
+    return _Spoken(parts, calls, answers, draw(flags), draw(flags))
+
+
+_model_says = _spoken()
+_user_parts = st.lists(st.one_of(marked, media), min_size=1, max_size=2)
+_authors = st.sampled_from(["", "", "ann"])
+
+
+@functools.cache
+def histories(max_turns: int = 4) -> st.SearchStrategy[list[Message]]:
+    """A history that every wire accepts."""
+    return _histories(max_turns)
 
 
 @st.composite
-def histories(draw: st.DrawFn, max_turns: int = 4) -> list[Message]:
-    """A history that every wire accepts."""
+def _histories(draw: st.DrawFn, max_turns: int) -> list[Message]:
     stem = draw(good_ids)[:36]
     ids = (f"{stem}_{n}" for n in itertools.count())
     history: list[Message] = []
-    for _ in range(draw(st.integers(1, max_turns))):
-        said = draw(st.lists(st.one_of(marked, media()), min_size=1, max_size=2))
-        history.append(Message("user", tuple(said), draw(st.sampled_from(["", "", "ann"]))))
-        if draw(st.integers(0, 5)) == 0:
+    for _ in range(draw(upto(max_turns, 1))):
+        history.append(Message("user", tuple(draw(_user_parts)), draw(_authors)))
+        if draw(upto(5)) == 0:
             history.append(Message("system", (Text(draw(texts)),)))
-        for _ in range(draw(st.integers(0, 3))):
-            history += draw(model_messages(ids))
+        for _ in range(draw(upto(3))):
+            history += draw(_model_says).messages(ids)
     return history
 
 
@@ -171,16 +214,25 @@ tools = st.builds(
 )
 
 
+_system_texts = st.lists(texts, max_size=2)
+_tool_lists = st.lists(tools, max_size=2, unique_by=lambda tool: tool.name)
+_models = st.sampled_from(["", "some-model"])
+_limits = st.sampled_from([None, 4096])
+
+
+@functools.cache
+def conversations(history: Any = None) -> st.SearchStrategy[Conversation]:
+    return _conversations(histories() if history is None else history)
+
+
 @st.composite
-def conversations(draw: st.DrawFn, history: Any = None) -> Conversation:
+def _conversations(draw: st.DrawFn, history: Any) -> Conversation:
     return Conversation(
-        messages=tuple(draw(histories() if history is None else history)),
-        system=tuple(
-            Message("system", (Text(text),)) for text in draw(st.lists(texts, max_size=2))
-        ),
-        tools=tuple(draw(st.lists(tools, max_size=2, unique_by=lambda tool: tool.name))),
-        model=draw(st.sampled_from(["", "some-model"])),
-        max_output=draw(st.sampled_from([None, 4096])),
+        messages=tuple(draw(history)),
+        system=tuple(Message("system", (Text(text),)) for text in draw(_system_texts)),
+        tools=tuple(draw(_tool_lists)),
+        model=draw(_models),
+        max_output=draw(_limits),
     )
 
 
@@ -203,16 +255,22 @@ def _rename(part: Part, new: str) -> Part:
     return part
 
 
+_roles = st.sampled_from(["user", "assistant", "system", "developer"])
+_speakers = st.sampled_from(["user", "assistant"])
+_server_kinds = st.sampled_from(["server_tool_use", "web_search_tool_result"])
+_wires = st.sampled_from(["openai", "responses", "anthropic"])
+
+
 @st.composite
-def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
+def broken(draw: st.DrawFn, source: Any) -> list[Message]:
     """A history after some of the accidents that happen to histories."""
-    history = list(draw(histories() if source is None else source))
-    for _ in range(draw(st.integers(1, 5))):
+    history = list(draw(source))
+    for _ in range(draw(upto(5, 1))):
         if not history:
             break
-        at, to = draw(st.integers(0, len(history) - 1)), draw(st.integers(0, len(history)))
+        at, to = draw(upto(len(history) - 1)), draw(upto(len(history)))
         message = history[at]
-        accident = draw(st.integers(0, 15))
+        accident = draw(upto(15))
         if accident == 0:
             del history[at]
         elif accident == 1:
@@ -224,19 +282,15 @@ def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
         elif accident == 4:
             del history[at:]
         elif accident == 5:
-            history.insert(
-                to, Message(draw(st.sampled_from(["user", "assistant", "system", "developer"])), ())
-            )
+            history.insert(to, Message(draw(_roles), ()))
         elif accident == 6 and message.role != "tool":
             history[at] = Message(
                 message.role, (*message.parts, Text(draw(blanks))), message.author
             )
         elif accident == 7 and message.role == "assistant":
-            history[at] = Message(
-                "assistant", (*message.parts, draw(reasoning(signed=draw(st.booleans()))))
-            )
+            history[at] = Message("assistant", (*message.parts, draw(reasoning(draw(flags)))))
         elif accident == 8 and message.role == "assistant":
-            history[at] = Message("assistant", (draw(reasoning(signed=False)), *message.parts))
+            history[at] = Message("assistant", (draw(reasoning(False)), *message.parts))
         elif accident == 9:
             new = draw(bad_ids)
             history[at] = _map_part(message, to, lambda part, new=new: _rename(part, new))
@@ -264,7 +318,7 @@ def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
             )
             history[at] = _map_part(message, 0, blank)
         elif accident == 14 and message.role == "assistant":
-            kind = draw(st.sampled_from(["server_tool_use", "web_search_tool_result"]))
+            kind = draw(_server_kinds)
             key = "id" if kind == "server_tool_use" else "tool_use_id"
             piece = Opaque(
                 "anthropic",
@@ -274,10 +328,8 @@ def broken(draw: st.DrawFn, source: Any = None) -> list[Message]:
             )
             history[at] = Message("assistant", (*message.parts, piece))
         elif accident == 15:
-            piece = Opaque(
-                draw(st.sampled_from(["openai", "responses", "anthropic"])), '{"type":"strange"}'
-            )
-            history.insert(to, Message(draw(st.sampled_from(["user", "assistant"])), (piece,)))
+            piece = Opaque(draw(_wires), '{"type":"strange"}')
+            history.insert(to, Message(draw(_speakers), (piece,)))
     return history
 
 
@@ -294,15 +346,19 @@ def recorded() -> list[list[Message]]:
     return found
 
 
+_recorded_histories = st.deferred(lambda: st.sampled_from(recorded()))
+
+
 @st.composite
-def recorded_slices(draw: st.DrawFn) -> list[Message]:
+def _recorded_slices(draw: st.DrawFn) -> list[Message]:
     """A piece of a recorded history, cut where it may hurt."""
-    history = draw(st.sampled_from(recorded()))
-    start = draw(st.integers(0, len(history) - 1))
-    return history[start : start + draw(st.integers(1, 12))]
+    history = draw(_recorded_histories)
+    start = draw(upto(len(history) - 1))
+    return history[start : start + draw(upto(12, 1))]
 
 
-broken_histories = st.one_of(broken(), broken(recorded_slices()), recorded_slices())
+recorded_slices = _recorded_slices()
+broken_histories = st.one_of(broken(histories()), broken(recorded_slices), recorded_slices)
 
 
 # ── wire requests ────────────────────────────────────────────────────────────
@@ -808,12 +864,12 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 def damaged(draw: st.DrawFn, wire: Any) -> Any:
     """A request with any JSON value in any place, or a field gone."""
     wire = copy.deepcopy(wire)
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(draw(upto(3, 1))):
         places = _places(wire)
         if not places:
             break
-        holder, key = places[draw(st.integers(0, len(places) - 1))]
-        if isinstance(holder, dict) and draw(st.integers(0, 4)) == 0:
+        holder, key = places[draw(upto(len(places) - 1))]
+        if isinstance(holder, dict) and draw(upto(4)) == 0:
             del holder[key]
         else:
             holder[key] = copy.deepcopy(draw(_ODD))
@@ -844,19 +900,22 @@ _MISSPELLINGS: dict[str, list[tuple[str, Any]]] = {
 }
 
 
+_MISSPELT_FIELDS = {name: st.sampled_from(fields) for name, fields in _MISSPELLINGS.items()}
+
+
 @st.composite
 def misspelt(draw: st.DrawFn, name: str, wire: Any) -> Any:
     """A request in which some fields are spelt as programs in a hurry spell them."""
     wire = copy.deepcopy(wire)
-    for _ in range(draw(st.integers(1, 4))):
-        key, value = draw(st.sampled_from(_MISSPELLINGS[name]))
+    for _ in range(draw(upto(4, 1))):
+        key, value = draw(_MISSPELT_FIELDS[name])
         holders = [holder for holder, k in _places(wire) if k == key and isinstance(holder, dict)]
         if key == "type" and value is not None:
             holders = [h for h in holders if h.get("type") in ("input_text", "output_text")]
         if not holders:
             continue
-        holder = holders[draw(st.integers(0, len(holders) - 1))]
-        if value is None and draw(st.booleans()):
+        holder = holders[draw(upto(len(holders) - 1))]
+        if value is None and draw(flags):
             del holder[key]
         else:
             holder[key] = copy.deepcopy(value)

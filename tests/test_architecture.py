@@ -84,6 +84,7 @@ def test_imports_point_down_and_pure_rooms_do_no_input_or_output() -> None:
     assert "0 broken" in checked.stdout
 
 
+@pytest.mark.long  # `make lint` does the same
 def test_types_are_strict() -> None:
     checked = run(sys.executable, "-m", "mypy")
     assert checked.returncode == 0, checked.stdout

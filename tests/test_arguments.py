@@ -89,6 +89,7 @@ class Rig:
             "call": ToolCall("c", "bash", "{}"),
             "first": own,
             "handle": "~aaaaaaaaaaaa",
+            "owner": "a run",
             "label": "a",
             "lines": [],
             "listener": lambda event: None,

@@ -145,3 +145,20 @@ def test_lines_fit_a_terminal(store: str) -> None:
     for arguments in (["list"], ["show", one], ["pulse"], ["search", "中间件"]):
         lines = run(store, *arguments).stdout.splitlines()
         assert max(map(columns_of, lines)) <= 80, arguments
+
+
+def test_without_a_store_there_are_no_decisions_and_none_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("LOOM_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for command in ("list", "pulse", "graph", "export"):
+        done = CliRunner().invoke(cli, ["decisions", command])
+        assert done.exit_code == 0, done.output
+        assert "loom decisions log creates one" in done.stderr
+    assert CliRunner().invoke(cli, ["decisions", "search", "x"]).exit_code == 1
+    assert json.loads(CliRunner().invoke(cli, ["decisions", "list", "--json"]).stdout) == []
+    assert not (tmp_path / "data").exists()
+    named = CliRunner().invoke(cli, ["decisions", "list", "--store", str(tmp_path / "slip.db")])
+    assert (named.exit_code, "there is no store at" in named.stderr) == (2, True)

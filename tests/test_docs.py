@@ -4,9 +4,11 @@ there is.
 
 import os
 import re
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -34,8 +36,8 @@ TRANSCRIPT = str(FIXTURES / "cc_interrupted_resumed.jsonl")
 
 
 def run_python(*arguments: str, cwd: Path, **environment: str) -> str:
-    """What a program prints; it finds no key of whoever runs the tests, and no proxy on its way to
-    loopback.
+    """What a program prints in a process of its own; it finds no key of whoever runs the tests, and
+    no proxy on its way to loopback.
     """
     known = {
         name: value
@@ -52,12 +54,49 @@ def run_python(*arguments: str, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+RunHere = Callable[..., str]
+
+
+@pytest.fixture
+def run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> RunHere:
+    """What a program prints in this process, which has loaded the packages that it needs; else it
+    is as in a process of its own.
+    """
+
+    def run(program: Path | str, *arguments: str, **environment: str) -> str:
+        for name in os.environ:
+            if name.startswith(("OPENAI_", "ANTHROPIC_")):
+                monkeypatch.delenv(name)
+        for name, value in {"NO_PROXY": "127.0.0.1", **environment}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(ROOT / "examples")
+        monkeypatch.setattr(sys, "argv", [str(program), *arguments])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", category=DeprecationWarning, module="__main__")
+            if isinstance(program, Path):
+                runpy.run_path(str(program), run_name="__main__")
+            else:
+                exec(compile(program, "page", "exec"), {"__name__": "__main__"})
+        out, err = capsys.readouterr()
+        assert not err
+        return out
+
+    return run
+
+
 @pytest.mark.parametrize("arguments", [(), (TRANSCRIPT,)], ids=["alone", "with a file"])
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_run(example: Path, arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_examples_run(example: Path, arguments: tuple[str, ...], run_here: RunHere) -> None:
     if arguments and "sys.argv" not in example.read_text():
         pytest.skip("it takes no file")
-    assert run_python(str(example), *arguments, cwd=tmp_path)
+    assert run_here(example, *arguments)
+
+
+def test_an_example_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    assert run_python(str(ROOT / "examples" / "loop_agent.py"), cwd=tmp_path)
 
 
 def test_every_example_is_linked_from_the_readme() -> None:
@@ -78,12 +117,12 @@ def test_the_first_example_of_the_readme_runs(tmp_path: Path) -> None:
     assert "messages[1] kept" in run_python("-c", readme_block("loom.weave"), cwd=tmp_path)
 
 
-def test_the_program_of_the_page_on_sessions_runs(tmp_path: Path) -> None:
+def test_the_program_of_the_page_on_sessions_runs(run_here: RunHere) -> None:
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "sessions.md").read_text(), re.DOTALL
     )
     [program] = [block for block in blocks if "asyncio.run(" in block]
-    assert run_python("-c", program, cwd=tmp_path) == "The login fails after an hour. Why?\nr2\n"
+    assert run_here(program) == "The login fails after an hour. Why?\nr2\n"
 
 
 @pytest.mark.long
@@ -118,7 +157,7 @@ def test_the_page_on_moving_trees_reads_its_own_tree(
     assert capsys.readouterr().out == "A pound of flour 6 1\n"
 
 
-def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
+def test_the_agent_of_the_readme_runs(tmp_path: Path, run_here: RunHere) -> None:
     """The provider refuses the request with the whole page in it, and takes a shorter one."""
     pytest.importorskip("openai")
     code = readme_block("loom.Loom.aopen")
@@ -126,9 +165,7 @@ def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
     with ScriptedServer(
         [Say(calls=(("read_page", {"page": 3}),)), Say("It was 3017.")], window=2_300
     ) as server:
-        printed = run_python(
-            "-c", code, cwd=tmp_path, OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="none"
-        )
+        printed = run_here(code, OPENAI_BASE_URL=server.openai_url, OPENAI_API_KEY="none")
     assert printed == "It was 3017.\n"
     assert server.refused
     first, last = server.requests

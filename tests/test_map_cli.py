@@ -231,7 +231,7 @@ def test_a_zone_too_small_for_a_map_is_told_in_a_note(
 ) -> None:
     woven = report_of("weave", asking, "--project", shop, "--policy", policy, *size)
     assert any(
-        note.startswith("no map: the project has no files, or none that fits in its zone of ")
+        note.startswith("no map: no file of the project fits in its zone of ")
         for note in woven["report"]["notes"]
     )
     assert "## Project Files" not in json.dumps(woven["request"])

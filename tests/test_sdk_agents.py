@@ -14,10 +14,17 @@ import pytest
 from examples.scripted_server import Say, ScriptedServer
 
 import loom
-from tests.shared import ROOT
+from tests.shared import ROOT, Package
 
-anthropic = pytest.importorskip("anthropic")
-openai = pytest.importorskip("openai")
+anthropic = Package("anthropic")
+openai = Package("openai")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sdks() -> None:
+    pytest.importorskip("openai")
+    pytest.importorskip("anthropic")
+
 
 LOOK_UP = loom.Tool(
     "look_up",

@@ -4,6 +4,7 @@ providers refuse goes out.
 
 import asyncio
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,9 +13,17 @@ from pydantic import BaseModel, TypeAdapter
 from loom import Loom, Session, repair, weave
 from loom.conversation.message import Message, ToolCall
 from loom.dialects import dialect
+from tests.shared import Package
 
-openai = pytest.importorskip("openai")
-anthropic = pytest.importorskip("anthropic")
+openai = Package("openai")
+anthropic = Package("anthropic")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sdks() -> None:
+    pytest.importorskip("openai")
+    pytest.importorskip("anthropic")
+
 
 REFUSED = (
     "parsed",
@@ -38,8 +47,12 @@ class Count(BaseModel):
     a: int
 
 
-FIND = openai.pydantic_function_tool(Find, name="find")
 CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q":"x"}'}}
+
+
+@cache
+def find_tool() -> Any:
+    return openai.pydantic_function_tool(Find, name="find")
 
 
 def completion(**message: Any) -> Any:
@@ -52,13 +65,13 @@ def completion(**message: Any) -> Any:
     return ChatCompletion.model_validate({**head, "choices": [choice], "usage": usage})
 
 
-def parsed_completion(
-    made: Any, response_format: Any = openai.NOT_GIVEN, tools: Any = openai.NOT_GIVEN
-) -> Any:
+def parsed_completion(made: Any, response_format: Any = None, tools: Any = None) -> Any:
     from openai.lib._parsing import parse_chat_completion
 
     return parse_chat_completion(
-        response_format=response_format, input_tools=tools, chat_completion=made
+        response_format=response_format or openai.NOT_GIVEN,
+        input_tools=tools or openai.NOT_GIVEN,
+        chat_completion=made,
     )
 
 
@@ -66,7 +79,7 @@ def streamed_completion() -> Any:
     from openai.lib.streaming.chat import ChatCompletionStreamState
     from openai.types.chat import ChatCompletionChunk
 
-    state = ChatCompletionStreamState(input_tools=[FIND], response_format=openai.NOT_GIVEN)
+    state = ChatCompletionStreamState(input_tools=[find_tool()], response_format=openai.NOT_GIVEN)
     begun = {
         "index": 0,
         "id": "c1",
@@ -90,7 +103,7 @@ def streamed_completion() -> Any:
 CHAT = {
     "plain words": lambda: completion(content="found it"),
     "a call": lambda: completion(tool_calls=[CALL]),
-    "a parsed call": lambda: parsed_completion(completion(tool_calls=[CALL]), tools=[FIND]),
+    "a parsed call": lambda: parsed_completion(completion(tool_calls=[CALL]), tools=[find_tool()]),
     "a parsed answer": lambda: parsed_completion(
         completion(content='{"a":1}'), response_format=Count
     ),
@@ -273,14 +286,14 @@ def test_messages_and_blocks_of_the_anthropic_sdk_are_woven_appended_and_absorbe
         "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "found"}],
     }
     for given in (whole, blocks, made.model_dump(warnings=False)):
-        woven = weave([USER, given, result, USER], window=20_000, tools=[FIND])
+        woven = weave([USER, given, result, USER], window=20_000, tools=[find_tool()])
         check_sent("anthropic", woven.anthropic())
         assert [call.id for call in woven.conversation.messages[1].calls] == ["c1"]
     with Loom.open(":memory:") as loom:
         tree = loom.new_tree("t")
         tree.say(USER)
         assert tree.say(blocks).message == tree.session().path[-1].message
-        session = loom.new(tools=[FIND])
+        session = loom.new(tools=[find_tool()])
         session.append(USER)
         [node] = session.absorb(made)
         session.append(result)

@@ -1082,7 +1082,7 @@ def test_the_documented_names_are_those_of_the_values() -> None:
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    messages = draw(st.one_of(our.histories(2), our.recorded_slices(), st.just([])))[:8]
+    messages = draw(st.one_of(our.histories(2), our.recorded_slices, st.just([])))[:8]
     ids = draw(st.lists(our.words, min_size=len(messages), max_size=len(messages), unique=True))
     some = st.sampled_from(ids) if ids else st.just("")
     flags = st.builds(Flags, st.booleans(), our.words, st.booleans(), st.booleans(), st.booleans())

@@ -71,10 +71,15 @@ class ConfigError(ChoiceError):
     """
 
     def __init__(self, text: str, file: object, line: int = 0) -> None:
+        self.text = text
         self.file = str(file)
         self.line = line
         where = f"{self.file}:{line}" if line else self.file
         super().__init__(f"{where}: {text}")
+
+    def extend(self, more: str) -> "ConfigError":
+        """The same error with more to say."""
+        return ConfigError(f"{self.text}; {more}", self.file, self.line)
 
 
 class UnknownOption(ChoiceError, TypeError):

@@ -2,6 +2,7 @@
 process.
 """
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -87,26 +88,79 @@ def test_each_value_says_where_it_comes_from(
     assert "not used" in done.stdout
 
 
+NOT_VALID = "not valid TOML: Invalid value (column 10); correct it, or set"
+
+
 @pytest.mark.parametrize(
     "command",
     [
         ("config", "show"),
-        ("weave", "asking.json"),
-        ("map", "."),
         ("session", "list"),
         ("search", "hum"),
-        ("budget", "gpt-4o"),
-        ("replay", "asking.json"),
+        ("decisions", "log", "Use tabs"),
+        ("chat",),
     ],
 )
-def test_a_broken_file_ends_a_command_with_file_and_line(
+def test_a_broken_file_ends_a_command_that_needs_it(
     project: Path, command: tuple[str, ...]
 ) -> None:
-    transcript(project)
     (project / PROJECT_FILE).write_text("[context]\nwindow = = 3\n")
     done = run(*command)
     assert done.exit_code == 2
-    assert f"{project / PROJECT_FILE}:2: not valid TOML" in done.stderr
+    said = f"loom: {project / PROJECT_FILE}:2: {NOT_VALID} LOOM_IGNORE_PROJECT_FILE=1 to work"
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("weave", "asking.json"),
+        ("weave", "asking.json", "--project", "."),
+        ("map", "."),
+        ("budget", "gpt-4o"),
+        ("count", "asking.json"),
+        ("replay", "asking.json"),
+        ("session", "list", "--store", "loom.db"),
+        ("weave", "asking.json", "--project", ".", "--store", "loom.db"),
+    ],
+)
+def test_a_command_that_can_do_without_a_broken_file_goes_on(
+    project: Path, command: tuple[str, ...]
+) -> None:
+    transcript(project, model="")
+    with Loom.open("loom.db"):
+        pass
+    (project / PROJECT_FILE).write_text("[context]\nwindow = = 3\n")
+    done = run(*command)
+    assert done.exit_code == 0, done.output
+    assert done.stderr.startswith(f"loom: {project / PROJECT_FILE}:2: {NOT_VALID} ")
+    assert done.stderr.count(NOT_VALID) == 1
+
+
+def test_a_command_and_prepare_agree_on_a_broken_file(project: Path) -> None:
+    asking = transcript(project)
+    (project / "AGENTS.md").write_text("Run the tests.")
+    (project / PROJECT_FILE).write_text("[context]\nwindow = = 3\n")
+    store = project.parent / "loom.db"
+    with Loom.open(store) as loom:
+        session = loom.new(model="gpt-4o")
+        prepared = asyncio.run(session.prepare("hum", project=project))
+    woven = report("weave", asking, "--project", ".", "--store", store)
+    assert woven["request"] == prepared.openai()
+    for notes in (woven["report"]["notes"], prepared.report.notes):
+        [note] = notes
+        assert NOT_VALID in note
+
+
+def test_a_broken_file_is_ignored_if_that_is_asked_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / PROJECT_FILE).write_text("[context]\nwindow = = 3\n")
+    monkeypatch.setenv("LOOM_IGNORE_PROJECT_FILE", "1")
+    assert run("decisions", "log", "Use tabs").exit_code == 0
+    done = run("weave", transcript(project), "--project", ".")
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 def test_init_writes_a_file_that_changes_nothing(project: Path) -> None:

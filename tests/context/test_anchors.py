@@ -118,9 +118,9 @@ def test_of_the_words_that_are_passed_over_none_is_a_name(
 ) -> None:
     line = between.join(pieces)
     quick, slow = (
-        (module._ESCAPED_RUNS, module._MIXED_ESCAPED_RUNS)
+        (module._runs(True, False), module._runs(True, True))
         if escaped
-        else (module._PLAIN_RUNS, module._MIXED_RUNS)
+        else (module._runs(False, False), module._runs(False, True))
     )
     seen, all_runs = (
         {(m.span(m.lastgroup), m.lastgroup) for m in each.finditer(line) if m.lastgroup}

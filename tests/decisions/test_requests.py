@@ -10,6 +10,7 @@ import pytest
 from loom import Context, Loom, Session, weave
 from loom.budget.counting import gate_counter
 from loom.decisions.section import INTRODUCTION
+from loom.engine.decision_tools import DecisionQuery, answer_decision_tool
 
 count = gate_counter("gpt-4o").count_text
 START = 1772274600000  # 2026-02-28 10:30 UTC
@@ -172,6 +173,46 @@ def test_a_rejected_option_is_a_lesson_and_no_recent_decision(loom: Loom, clock:
     assert "- [REJECTED] Use cookies — needs sticky sessions" in text
     assert "- [option] Use cookies" not in text
     assert "option: Use cookies [rejected]" in text
+
+
+def test_an_option_that_was_rejected_and_chosen_says_both_and_the_newer_wins(
+    loom: Loom, clock: Clock
+) -> None:
+    session = loom.new()
+    log, link = session.decisions.log, session.decisions.link
+    web, mobile = log("Web", kind="goal"), log("Mobile", kind="goal")
+    option = log("Use cookies", kind="option", parent=web.id, edge="rejected", rationale="sticky")
+    clock.pass_minutes(1)
+    link(mobile.id, option.id, "chosen")
+    text = tail(prepared(session))
+    both = "chosen for Mobile; rejected for Web: sticky"
+    assert f"- [option] Use cookies ({both})" in text
+    assert f"option: Use cookies [{both}]" in text
+    assert "[REJECTED]" not in text
+    asked = DecisionQuery("recent_decisions")
+    assert "Use cookies [chosen]" in answer_decision_tool(session.decisions, asked)
+    assert f"- chosen: **Use cookies**\n  - {both}" in session.decisions.write_up()
+    clock.pass_minutes(1)
+    link(mobile.id, option.id, "rejected", rationale="no browser")
+    text = tail(prepared(session))
+    assert "- [REJECTED] Use cookies — rejected: no browser; chosen before" in text
+    assert "- [option] Use cookies" not in text
+    clock.pass_minutes(1)
+    link(mobile.id, option.id, "chosen", rationale="it has one now")  # the same edge again
+    text = tail(prepared(session))
+    assert "(chosen: it has one now; rejected before: no browser)" in text
+
+
+def test_what_became_of_an_option_since_the_epoch_began_is_in_the_tail(
+    loom: Loom, clock: Clock
+) -> None:
+    session = loom.new()
+    goal = session.decisions.log("Web", kind="goal")
+    option = session.decisions.log("Use cookies", kind="option", parent=goal.id)
+    prepared(session, policy="window")
+    clock.pass_minutes(1)
+    session.decisions.link(goal.id, option.id, "rejected")
+    assert "option: Use cookies [rejected]" in tail(prepared(session, policy="window"))
 
 
 def test_a_finished_pivot_leaves_a_lesson_with_its_reason(loom: Loom, clock: Clock) -> None:

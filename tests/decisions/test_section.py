@@ -175,7 +175,7 @@ def test_a_small_zone_shows_what_fits_of_it() -> None:
     section = written(40, True, goals=goals, session=session, recent=session[:3])
     assert AUTHENTICATION in section.text
     assert "None." not in section.text
-    assert "-7" not in written(-7, goals=goals).note
+    assert written(-7, goals=goals).note.startswith("decisions are left out: ")
 
 
 def test_long_titles_are_cut_if_not_all_fit() -> None:
@@ -183,6 +183,20 @@ def test_long_titles_are_cut_if_not_all_fit() -> None:
     lines = written(300, goals=goals).text.splitlines()
     assert lines[1].startswith("- 3认证")
     assert lines[1].endswith("…")
+
+
+def test_each_heading_has_an_entry_though_all_titles_are_long() -> None:
+    lists: dict[str, Any] = {
+        "goals": [made(f"{n}{'認証' * 149}", "goal", n) for n in (3, 2, 1, 0)],
+        "recent": [made("決定" * 149, minutes=n) for n in (8, 7, 6)],
+        "session": [made("決定" * 149, minutes=n) for n in (6, 7, 8)],
+        "lessons": [made("試行" * 149, "option", 9, status="abandoned")],
+    }
+    for tokens in (300, 1024):
+        section = written(tokens, **lists)
+        assert section.text.count("\n## ") == 3
+        assert count(section.text) <= tokens
+    assert "認証" in written(60, **lists).text
 
 
 def test_what_was_purged_or_logged_automatically_is_not_shown() -> None:
@@ -195,8 +209,8 @@ def test_what_was_purged_or_logged_automatically_is_not_shown() -> None:
 def test_changes_are_the_newest_that_fit() -> None:
     changed = [made(f"Decision number {n}", minutes=n) for n in range(100)]
     form = SectionForm(tokens=100, count=count, write_time=write_time)
-    lines = write_changes(changed, form).splitlines()
+    lines = write_changes(changed, DecisionLists(), form).splitlines()
     assert count("\n".join(lines)) <= 100
     assert lines[1] == TRUNCATED
     assert lines[-1].endswith("decision: Decision number 99")
-    assert write_changes([], form) == ""
+    assert write_changes([], DecisionLists(), form) == ""

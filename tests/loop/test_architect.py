@@ -4,16 +4,18 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom import ChoiceError, Loom, Message, ToolCall
+from loom import ChoiceError, Loom, Message, Text, ToolCall, dialect
 from loom.conversation.message import Conversation
+from loom.dialects.input import Answer
 from loom.loop import Architect, PlanStep, WorkPlan
 from loom.loop.plan import read_plan
-from loom.providers.scripted import Refuse, ScriptedModel
+from loom.providers.scripted import BreakOff, Refuse, ScriptedModel
 
 STEPS = [
     {"file": "a.py", "action": "create", "description": "Write a.", "details": "x = 1"},
@@ -46,7 +48,7 @@ def test_a_plan_is_read_however_it_is_wrapped(text: str) -> None:
 def test_a_summary_may_be_missing_and_a_plan_may_not() -> None:
     step = {"file": "a.py", "action": "edit", "description": "x"}
     assert read_plan(json.dumps({"plan": [step]})) == WorkPlan("", (PlanStep("a.py", "edit", "x"),))
-    for wrong in ({}, {"plan": []}, {"plan": [{**step, "action": "burn"}]}, [step]):
+    for wrong in ({}, {"plan": []}, {"plan": [{**step, "action": "burn"}]}, [1]):
         with pytest.raises(ChoiceError, match="the plan cannot be read"):
             read_plan(json.dumps(wrong))
 
@@ -98,6 +100,58 @@ def test_each_step_is_carried_out_in_a_small_context(loom: Loom) -> None:
     assert outcome.architect.tokens + outcome.editors.tokens < outcome.single_tokens
     assert session.path[-1].message.text == outcome.report  # type: ignore[union-attr]
     assert all(row.usage.prompt < 10_000 for row in loom.sessions() if row.id != session.id)
+
+
+def assert_sendable(request: Conversation) -> None:
+    """A request in which each call has its result, and roles take turns."""
+    for name in ("openai", "responses", "anthropic"):
+        assert not dialect(name).check(dialect(name).render(request).wire)
+
+
+def test_the_architect_may_use_the_tools_of_its_session(loom: Loom) -> None:
+    session = loom.new(model="gpt-4o")
+    asked = Message("assistant", (ToolCall("r", "search_context", '{"query": "cache"}'),))
+    architect = ScriptedModel(asked, BreakOff(PLAN, 1), "No.", PLAN)
+    outcome = asyncio.run(
+        Architect(loom, architect, ScriptedModel.always("ok")).run(session, "Add a cache.")
+    )
+    for request in architect.requests:
+        assert_sendable(request)
+    assert [step.end for step in outcome.steps] == ["done"] * 3
+    roles = [node.role for node in session.path]
+    assert roles == ["user", "assistant", "tool", "assistant", *["user", "assistant"] * 2]
+    prompts = outcome.architect.prompt
+    assert loom.session(session.id).row.usage.prompt == prompts  # of all answers that were paid for
+
+
+def test_a_step_that_fails_in_any_way_is_recorded_with_what_it_took(loom: Loom) -> None:
+    class Odd:
+        """Answers twice, then fails as no provider does."""
+
+        answers = 0
+
+        async def answer(self, request: Any) -> Answer:
+            self.answers += 1
+            if self.answers == 2:
+                raise ValueError("odd")
+            if self.answers == 1:
+                said = Message("assistant", (ToolCall("x", "look", "{}"),))
+                return Answer(messages=(said,), model="gpt-4o", prompt=1000, completion=10)
+            said = Message("assistant", (Text("I did"),))
+            return Answer(messages=(said,), stop="length")
+
+    def look() -> str:
+        return "a file"
+
+    session = loom.new(model="gpt-4o")
+    outcome = asyncio.run(
+        Architect(loom, ScriptedModel(PLAN), Odd(), [look]).run(session, "Add a cache.")
+    )
+    assert [step.end for step in outcome.steps] == ["failed"] * 3
+    assert outcome.steps[0].text == "ValueError: odd"
+    assert outcome.steps[0].spent.tokens == 1010
+    assert "cut off" in outcome.steps[1].text
+    assert session.path[-1].message.text == outcome.report  # type: ignore[union-attr]
 
 
 def test_a_plan_that_is_never_right_is_an_error(loom: Loom) -> None:

@@ -3,8 +3,11 @@ result.
 """
 
 import asyncio
+import functools
 import json
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
@@ -14,7 +17,7 @@ from msgspec import Meta
 
 from loom import ChoiceError, Media, Text, ToolCall
 from loom.loop import Function
-from loom.loop.functions import MAX_RESULT_CHARS, to_parts
+from loom.loop.functions import MAX_RESULT_CHARS, make_error, to_parts
 
 
 class Place(TypedDict):
@@ -139,3 +142,119 @@ def test_whatever_a_function_returns_is_a_text(value: Any) -> None:
     [part] = to_parts(value)
     assert isinstance(part, Text)
     assert part.text
+
+
+async def exits() -> None:
+    raise SystemExit(2)
+
+
+async def is_interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+async def awaits_what_was_cancelled() -> None:
+    task = asyncio.create_task(asyncio.sleep(9))
+    task.cancel()
+    await task
+
+
+def finds_nothing() -> object:
+    return next(iter([]))
+
+
+def times_out() -> None:
+    raise TimeoutError("the socket was silent")
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def raises_without_words() -> None:
+    raise Wordless
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (exits, "RuntimeError: SystemExit: 2"),
+        (is_interrupted, "RuntimeError: KeyboardInterrupt"),
+        (awaits_what_was_cancelled, "RuntimeError: CancelledError"),
+        (finds_nothing, "RuntimeError: StopIteration"),
+        (times_out, "TimeoutError: the socket was silent"),
+        (raises_without_words, "Wordless: (its words cannot be read)"),
+    ],
+)
+def test_whatever_a_function_raises_is_a_result_at_once(
+    run: Callable[..., Any], words: str
+) -> None:
+    async def answer() -> str:
+        try:
+            await Function(run).answer({}, 20)
+        except Exception as error:
+            return make_error(ToolCall("c", "f", "{}"), error).parts[0].text  # type: ignore[union-attr]
+        raise AssertionError
+
+    begun = time.monotonic()
+    assert asyncio.run(answer()) == words
+    assert time.monotonic() - begun < 5
+
+
+async def waits(a: int) -> int:
+    """Wait."""
+    await asyncio.sleep(0)
+    return a + 1
+
+
+@functools.wraps(waits)
+def decorated(*given: Any, **named: Any) -> Any:
+    return waits(*given, **named)
+
+
+def by_place(a: int, /) -> int:
+    return a + 1
+
+
+def numbers(a: int) -> Any:
+    yield from ("1", str(a))
+
+
+async def later_numbers(a: int) -> Any:
+    yield "1"
+    yield str(a)
+
+
+class Adder:
+    """Adds one."""
+
+    def __call__(self, a: int) -> int:
+        return a + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (Function(decorated), "2"),
+        (Function(lambda a: waits(a), name="later"), "2"),
+        (Function(by_place), "2"),
+        (Function(functools.partial(waits)), "2"),
+        (Function(Adder(), name="adder"), "2"),
+        (Function(numbers), "11"),
+        (Function(later_numbers), "11"),
+    ],
+)
+def test_functions_of_every_make_run(function: Function, expected: str) -> None:
+    arguments = function.read(ToolCall("c", function.name, '{"a": 1}'))
+    [part] = asyncio.run(function.answer(arguments, 5))
+    assert part == Text(expected)
+
+
+def test_what_no_provider_takes_is_refused_at_once() -> None:
+    with pytest.raises(ChoiceError, match="give it a name"):
+        Function(lambda: 1)
+
+    def opens(path: Path, size: int) -> None: ...
+
+    with pytest.raises(ChoiceError, match="no form for the type of path;"):
+        Function(opens)

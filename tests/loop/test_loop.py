@@ -360,3 +360,29 @@ def test_without_a_model_or_a_loop_nothing_continues(tmp_path: Path) -> None:
         assert "MODEL_ERROR: there is no model that could continue" in result.text
         with pytest.raises(ChoiceError, match="times must be from 1 to 10"):
             asyncio.run(tree.continue_at(times=11))
+
+
+@pytest.mark.parametrize(
+    ("said", "runs"), [(True, True), ("", True), (False, False), (None, False), ("no", False)]
+)
+@pytest.mark.parametrize("waits", [False, True])
+def test_rules_that_answer_with_a_bool_are_understood(
+    session: Session, said: Any, runs: bool, waits: bool
+) -> None:
+    async def permit_later(operation: str, target: str) -> Any:
+        return said
+
+    function = Function(add, operation="add")
+    permit = permit_later if waits else (lambda operation, target: said)
+    model = ScriptedModel(say("", ("add", {"a": 1, "b": 2})), "Done.")
+    run(session, model, function, permit=permit)
+    assert (texts(session) == ["3"]) == runs
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"cost": float("nan")}, {"steps": 1.5}, {"steps": True}, {"tool_seconds": float("nan")}],
+)
+def test_limits_that_would_never_hold_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ChoiceError):
+        Limits(**wrong)

@@ -1,5 +1,6 @@
 """Tools for the files of a project stay in its folder."""
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loom import ChoiceError
+from loom import ChoiceError, Loom, Message, ProjectRules, ToolCall
+from loom.loop import Loop, SessionDesk
 from loom.loop.project_tools import MAX_OUTPUT_BYTES, ProjectTools
+from loom.providers.scripted import ScriptedModel
 
 
 @pytest.fixture
@@ -67,24 +70,75 @@ def test_no_path_leads_out(path: str) -> None:
 
 
 def test_a_command_is_bounded_in_time_and_output(tools: ProjectTools) -> None:
-    assert tools.run_command("echo hello; exit 3") == "hello\n[exit status 3]"
-    flood = tools.run_command("echo begin; yes | head -c 100000000; echo end")
+    assert asyncio.run(tools.run_command("echo hello; exit 3")) == "hello\n[exit status 3]"
+    flood = asyncio.run(tools.run_command("echo begin; yes | head -c 100000000; echo end"))
     assert len(flood) < MAX_OUTPUT_BYTES + 200
     assert flood.startswith("begin\ny")
     assert "bytes left out here" in flood
     assert flood.endswith("end\n[exit status 0]")
     began = time.monotonic()
-    assert tools.run_command("sleep 60 & sleep 60", 1) == "[ended after 1 seconds]"
+    assert asyncio.run(tools.run_command("sleep 60 & sleep 60", 1)) == "[ended after 1 seconds]"
     assert time.monotonic() - began < 20
-    assert tools.run_command("kill -9 $$") == "[exit status -9]"
+    assert asyncio.run(tools.run_command("kill -9 $$")) == "[exit status -9]"
 
 
 def test_rules_speak_of_the_operation_and_its_target(tools: ProjectTools) -> None:
     by_name = {function.name: function for function in tools.functions()}
-    assert by_name["run_command"].name_target({"command": "make test"}) == "make test"
-    assert by_name["write_file"].name_target({"path": "src/../x.py"}) == "x.py"
+    assert by_name["run_command"].name_targets({"command": "make test"}) == ("make test",)
+    assert by_name["write_file"].name_targets({"path": "src/../x.py"}) == ("x.py", "x.py")
     assert {function.operation for function in by_name.values()} == {
         "file_read",
         "file_write",
         "shell",
     }
+
+
+def test_rules_hold_for_where_a_link_leads_and_for_what_a_search_reads(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1\n")
+    (tmp_path / "a.txt").write_text("KEY of a song\n")
+    (tmp_path / "link").symlink_to(".env")
+    rules = ProjectRules(folder=str(tmp_path), denied={"file_read": (".env",)})
+    tools = ProjectTools(tmp_path, permit=rules.is_allowed)
+    [read_file] = [each for each in tools.reading() if each.name == "read_file"]
+    assert read_file.name_targets({"path": "link"}) == ("link", ".env")
+    found = tools.search_files("KEY")
+    assert "a.txt:1: KEY of a song" in found
+    assert "KEY=1" not in found
+    assert "deny 1 files" in found
+    model = ScriptedModel(
+        Message("assistant", (ToolCall("c", "read_file", '{"path": "link"}'),)), "Done."
+    )
+    with Loom.open(tmp_path / "loom.db") as loom:
+        session = loom.new(model="gpt-4o")
+        loop = Loop(SessionDesk(session), model, tools.reading(), permit=rules.is_allowed)
+        asyncio.run(loop.run("Read."))
+        [result] = session.path[2].message.results  # type: ignore[union-attr]
+    assert result.parts[0].text.startswith("refused by the rules")  # type: ignore[union-attr]
+
+
+def test_a_command_ends_with_its_shell_and_with_its_call(tmp_path: Path) -> None:
+    tools = ProjectTools(tmp_path)
+
+    async def run() -> None:
+        begun = time.monotonic()
+        said = await tools.run_command("sleep 30 & echo started", 20)
+        assert said == "started\n[exit status 0]"
+        assert time.monotonic() - begun < 10
+        assert await tools.run_command("echo so far; sleep 30", 1) == (
+            "so far\n[ended after 1 seconds]"
+        )
+        with pytest.raises(TimeoutError):  # nobody waits any more
+            await asyncio.wait_for(tools.run_command("sleep 2; touch late", 20), 0.3)
+        await asyncio.sleep(2.2)
+        assert not (tmp_path / "late").exists()
+
+    asyncio.run(run())
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    tools = ProjectTools(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ChoiceError, match="is not a file"):
+        tools.write_file("pipe", "x")
+    with pytest.raises(ChoiceError, match="character 0"):
+        tools.write_file("a\0b", "x")

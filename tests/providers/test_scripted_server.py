@@ -26,6 +26,7 @@ from loom.providers.scripted import (
     Wait,
 )
 from tests.providers.shapes import ASKED, BOTH, CALL, COMPACTED, SPEAK, THINKING
+from tests.shared import Package
 
 TOOL = {"type": "object", "properties": {"command": {"type": "string"}}}
 
@@ -139,8 +140,8 @@ def test_a_stream_without_an_answer_is_an_error() -> None:
 
 # The server
 
-openai = pytest.importorskip("openai")
-anthropic = pytest.importorskip("anthropic")
+openai = Package("openai")
+anthropic = Package("anthropic")
 ASK = [{"role": "user", "content": "look"}]
 
 

@@ -61,6 +61,78 @@ def test_an_operation_is_not_allowed(category: str, operation: str, why: str) ->
     assert verdict.why.startswith(why)
 
 
+DENIED = ProjectRules(folder="/srv/app", denied={"shell": ("git push", "rm *")})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git -C . push",
+        "git -C. --no-pager -c a=b push origin",
+        "env X=1 git push",
+        "env -i -u A git push",
+        "sudo -u me git push",
+        'sh -c "git push"',
+        "bash -lc 'cd x && git push'",
+        "env -S 'git push'",
+        "timeout -k 1 5 nice -n 3 git push",
+        "r\\m x",
+        "'rm' x",
+        "g''it \"pu\"sh",
+        "git $'\\x70ush'",
+        "git \\\npush",
+        "{ git push; }",
+        "if true; then git push; fi",
+        "while ! git push; do sleep 1; done",
+        "f() { git push; }; f",
+        "eval git push",
+        "xargs -0 rm < names",
+        "find . -name x -exec rm {} +",
+        "bash <<END\ngit push\nEND",
+        "cat <<END\n$(git push)\nEND",
+        "cat <<END | sh\ngit push\nEND",
+        'echo "$(git push)"',
+        "git > log push",
+        "git $WHAT",
+        "git p*sh",
+        "git ${X:-push}",
+        "$PROGRAM push",
+        "{rm,x}",
+        "sudo -a " * 200 + "ls",
+        "x;" * 2_000,
+    ],
+)
+def test_a_command_is_denied_however_it_is_written(command: str) -> None:
+    assert not DENIED.is_allowed("shell", command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git log > x",
+        "echo 'git push'",
+        "git log --grep='git push'",
+        "ls # rm x",
+        'git commit -m "don\'t push"',
+        "git diff HEAD~1 -- '*.py' $FILES",
+        "$VENV/bin/pip install x",
+        "[ -f a ] && ls *.py",
+        "cat > notes <<'END'\ngit push\nwe don't\nEND\nls",
+        'for f in *; do echo "$f"; done',
+        "awk '{print $1}' x | sort 2>&1",
+        "make -j$(nproc)",
+    ],
+)
+def test_what_only_looks_alike_is_not_denied(command: str) -> None:
+    verdict = DENIED.judge("shell", command)
+    assert verdict.is_allowed, verdict.why
+
+
+def test_in_doubt_the_reason_says_so() -> None:
+    why = DENIED.judge("shell", "git $WHAT").why
+    assert why == "shell: git push is denied, and only the shell knows whether this is that"
+
+
 def test_without_allowed_patterns_a_category_is_open_but_for_what_is_denied() -> None:
     rules = ProjectRules(folder="/", denied={"shell": ("rm",)})
     assert rules.judge("shell", "ls").why == "nothing is said of shell operations like this"

@@ -450,3 +450,27 @@ def test_a_file_full_of_lines_that_mean_nothing_makes_a_short_report(tmp_path: P
     assert len(rules.notes) == 6
     assert rules.notes[-1] == "LOOM.md: 295 more lines that are not understood"
     assert not rules.is_allowed("anything", "299")
+
+
+def test_a_path_that_is_named_and_refused_is_noted(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    (root / "docs").mkdir(parents=True)
+    (tmp_path / "secret.md").write_text("A secret.")
+    (root / ".env").write_text("KEY=1")
+    (root / "run.py").write_text("print()")
+    named = "../secret.md /etc/passwd ~/notes.md .env run.py docs/missing.md someone types/node"
+    lines = "\n".join(f"@{name}" for name in named.split())
+    (root / "AGENTS.md").write_text(f"Rules.\n{lines}\n```\n@../in/a/fence.md\n```\n")
+    rules = ProjectRules.load(root)
+    assert "A secret." not in rules.format_for_prompt()
+    outside = "was not read: it is outside of the project"
+    assert rules.notes[:3] == tuple(
+        f"AGENTS.md: @{name} {outside}" for name in ("../secret.md", "/etc/passwd", "~/notes.md")
+    )
+    assert rules.notes[3].startswith("AGENTS.md: @.env was not read: it is not a document")
+    assert rules.notes[4].startswith("AGENTS.md: @run.py was not read: it is not a document")
+    assert rules.notes[5] == "1 more files were named as @path and not read"
+    (root / "AGENTS.md").write_text("@docs/missing.md\n@someone\n@types/node\n")
+    assert ProjectRules.load(root).notes == (
+        "AGENTS.md: @docs/missing.md was not read: there is no such file",
+    )

@@ -3,16 +3,19 @@ says what changed.
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom import Context, Loom, Session, weave
+from loom import Context, ContextWindow, Loom, Session, weave
+from loom.cli.main import cli
 from loom.context.gathering import make_conversation
 from loom.context.options import check_options
 from loom.engine.sources import gather_single_rules
@@ -31,6 +34,9 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "project"
     made.mkdir()
     return made
+
+
+WIDE = {"window": 128_000}  # in which zones need not be scaled
 
 
 def put(root: Path, name: str, text: str) -> None:
@@ -225,6 +231,69 @@ def test_a_broken_file_is_a_note_of_the_report(loom: Loom, folder: Path) -> None
     assert "AGENTS.md was not read: it is a link to a place outside of the project" in notes
 
 
+def test_a_broken_settings_file_counts_as_it_was_until_it_is_corrected(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sizes = "[context]\nreserved_output_tokens = 3000\n"
+    with Loom.open(tmp_path / "loom.db") as loom:
+        session = loom.new()
+        put(folder, ".loom.toml", f'[rules]\nstyle = "One"\n{sizes}')
+        ask(session, "begin", folder, **WIDE)
+        put(folder, ".loom.toml", f'[rules]\nstyle = "Two"\n{sizes}')
+        changed = ask(session, "go on", folder, **WIDE)
+        assert "- Style: Two" in tail(changed)
+        put(folder, ".loom.toml", '[rules\nstyle = "Three"\n')
+        broken = ask(session, "and on", folder, **WIDE)
+        check_prefix(changed, broken)
+        assert tail(broken) == tail(changed)
+        assert broken.report.reserved_output == 3000
+        [note] = broken.report.notes
+        assert note.startswith(f"{folder / '.loom.toml'}:1: not valid TOML: ")
+        assert "LOOM_IGNORE_PROJECT_FILE=1" in note
+        assert note.endswith("; what it said before still counts")
+    with Loom.open(tmp_path / "loom.db") as loom:  # after a restart, and in the next epoch
+        session = loom.session(session.id)
+        assert tail(ask(session, "still there?", folder, **WIDE)) == tail(changed)
+        assert "- Style: Two" in tail(ask(session.fork(), "a branch", folder, **WIDE))
+        begun = ask(session, "anew", folder, policy="window", **WIDE)
+        assert "- Style: Two" in system(begun)
+        assert begun.report.reserved_output == 3000
+        put(folder, ".loom.toml", '[rules]\nstyle = "Three"\n')
+        mended = ask(session, "mended", folder, **WIDE)
+        assert "- Style: Three" in tail(mended)
+        assert not mended.report.notes
+        (folder / ".loom.toml").unlink()
+        assert "no longer among the rules" in tail(ask(session, "gone", folder, **WIDE))
+        put(folder, ".loom.toml", "[rules")
+        assert "no longer among" not in tail(ask(session, "broken again", folder, **WIDE))
+
+
+def test_with_the_settings_file_ignored_its_rules_are_too(
+    loom: Loom, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, ".loom.toml", '[rules\nstyle = "One"\n')
+    monkeypatch.setenv("LOOM_IGNORE_PROJECT_FILE", "1")
+    assert not ask(loom.new(), "begin", folder, **WIDE).report.notes
+    put(folder, ".loom.toml", '[rules]\nstyle = "One"\n')
+    assert "- Style: One" not in system(ask(loom.new(), "begin", folder, **WIDE))
+    given = make_conversation([], None, None)[0]
+    assert not gather_single_rules(check_options(), given, folder)[0]
+
+
+def test_zones_without_room_are_told_of_in_one_note_each(loom: Loom, folder: Path) -> None:
+    put(folder, ".loom.toml", '[rules]\nstyle = "One"\n')
+    put(folder, "LOOM.md", "Be careful.\n\n## Rules\n- Use ruff\n\n## Denied\n- shell: git push\n")
+    put(folder, "CLAUDE.md", "Use tabs in all files of this project.")
+    put(folder, "AGENTS.md", "Run the tests before each commit.")
+    zones = {"rules": 0, "memory": 0}
+    notes = ask(loom.new(), "go", folder, zones=zones, **WIDE).report.notes
+    about = [note for note in notes if note.startswith("no room in the zone ")]
+    assert len(about) == 2
+    assert len(notes) == 2
+    assert about[0].startswith("no room in the zone rules for rules of .loom.toml (about ")
+
+
 def test_a_tree_has_the_rules_too(loom: Loom, folder: Path) -> None:
     put(folder, "CLAUDE.md", "Use tabs.")
     tree = loom.new_tree("a title")
@@ -394,3 +463,95 @@ def test_a_line_that_changes_takes_none_of_its_neighbours_along(loom: Loom, fold
     assert "Use blanks everywhere." in said
     assert '"Use tabs everywhere."' in said
     assert "Fridays" not in said
+
+
+RULES = "\n".join(f"- Rule {n}: write the test of part {n} first." for n in range(30))
+AGENTS = f"# Rules\n\n{RULES}"
+CARRIED = f"# AGENTS.md instructions\n\n<INSTRUCTIONS>\n{AGENTS}\n</INSTRUCTIONS>"
+NOT_REPEATED = "AGENTS.md: a message of the conversation has the same text already"
+
+
+def test_rules_that_a_message_carries_are_not_repeated(loom: Loom, folder: Path) -> None:
+    put(folder, "AGENTS.md", AGENTS)
+    session = loom.new()
+    session.append({"role": "user", "content": CARRIED})
+    first = ask(session, "Fix the pump.", folder, **WIDE)
+    assert "Rule 7" not in system(first)
+    assert NOT_REPEATED in first.report.notes
+    put(folder, "AGENTS.md", AGENTS.replace("Rule 7: write", "Rule 7: never write"))
+    changed = ask(session, "Go on.", folder, **WIDE)
+    check_prefix(first, changed)
+    assert 'No longer in it: "- Rule 7: write the test of part 7 first."' in tail(changed)
+    assert "- Rule 7: never write" in tail(changed)
+    assert "Rule 6" not in tail(changed)
+
+
+@pytest.mark.parametrize("role", ["assistant", "tool"])
+def test_only_users_and_system_messages_carry_rules(loom: Loom, folder: Path, role: str) -> None:
+    put(folder, "AGENTS.md", AGENTS)
+    session = loom.new()
+    call = {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    said: dict[str, Any] = {"role": role, "content": CARRIED}
+    if role == "tool":
+        session.append({"role": "user", "content": "Read it."})
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said["tool_call_id"] = "1"
+    session.append(said)
+    assert "Rule 7" in system(ask(session, "Fix the pump.", folder, **WIDE))
+
+
+def test_a_message_with_some_of_the_lines_carries_nothing(loom: Loom, folder: Path) -> None:
+    put(folder, "AGENTS.md", AGENTS)
+    session = loom.new()
+    session.append({"role": "user", "content": CARRIED.replace("- Rule 5: write", "- Rule 5: ask")})
+    assert "Rule 7" in system(ask(session, "Fix the pump.", folder, **WIDE))
+
+
+@pytest.mark.parametrize("policy", ["default", "window", "turns", "partitions"])
+def test_rules_come_back_when_the_message_that_carries_them_leaves(
+    loom: Loom, folder: Path, policy: str
+) -> None:
+    put(folder, "AGENTS.md", AGENTS)
+    session = loom.new()
+    session.append({"role": "user", "content": "Build a shop with a cart and a receipt."})
+    session.append({"role": "assistant", "content": "I begin."})
+    session.append({"role": "user", "content": CARRIED})
+    session.append({"role": "assistant", "content": "I will."})
+    seen, last = set(), None
+    for n in range(16):
+        sizes = {"window": 5_000, "reserve_output": 500}
+        request = f"Request {n}. {'word ' * 300}"
+        context = ask(session, request, folder, policy=policy, **sizes)
+        history = "\n".join(message.text for message in context.conversation.messages)
+        is_carried, is_written = AGENTS in history, "- Rule 0:" in system(context)
+        assert is_carried or is_written
+        if is_carried:
+            assert (NOT_REPEATED in context.report.notes) is not is_written
+        if last is not None and context.report.epoch == last.report.epoch:
+            check_prefix(last, context)
+        seen.add((is_carried, is_written))
+        last = context
+        session.append({"role": "assistant", "content": "done " * 100})
+    assert {(True, False), (False, True)} <= seen
+
+
+def test_single_requests_do_not_repeat_rules_that_a_message_carries(
+    folder: Path, tmp_path: Path
+) -> None:
+    put(folder, "AGENTS.md", AGENTS)
+    carrying = {"role": "user", "content": CARRIED}
+    built = ContextWindow.build_messages([carrying], "Be brief.", project_path=folder)
+    assert "Rule 7" not in built[0]["content"]
+    assert NOT_REPEATED in built.context.report.notes
+    more = [{"role": "user", "content": f"Request {n}. {'word ' * 300}"} for n in range(30)]
+    many = [more[0], carrying, *more]
+    built = ContextWindow.build_messages(many, "Be brief.", project_path=folder, max_tokens=5000)
+    assert AGENTS in built[0]["content"]
+    assert NOT_REPEATED not in built.context.report.notes
+    for messages, window in (([carrying], "64000"), (many, "5000")):
+        path = tmp_path / "asking.json"
+        path.write_text(json.dumps({"model": "gpt-4o", "messages": messages}))
+        given = ["weave", str(path), "--project", str(folder), "--window", window, "--json"]
+        done = CliRunner().invoke(cli, [*given, "--reserve", "500"])
+        assert done.exit_code == 0, done.output
+        assert done.stdout.count("- Rule 7:") == 1

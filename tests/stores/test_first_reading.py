@@ -95,7 +95,7 @@ def test_the_next_requests_read_only_what_is_shown(address: str) -> None:
         session = loom.new(model="gpt-4o")
         session.append(*work(200))
         first = prepared(session)
-        last = session._last
+        last = session._requests.last
         assert last is not None
         assert len(last.reading.messages) == sum(
             1 if piece.is_left_out else len(piece.span) for piece in first.continuation.pieces

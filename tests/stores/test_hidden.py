@@ -245,7 +245,7 @@ def test_no_model_is_asked_to_sum_up_what_is_hidden(address: str) -> None:
         )
         tree.exclude(node.id)
         session = tree.session()
-        asyncio.run(session._sum_up_what_is_due())
+        asyncio.run(session._summaries.make_due())
     assert SECRET not in "".join(asked)
 
 

@@ -272,15 +272,39 @@ def test_the_zone_says_how_large_the_map_may_be(address: str, shop: Path) -> Non
             )
 
 
-def test_where_there_is_no_room_for_the_map_the_tail_tells_what_matters(
-    address: str, shop: Path
+@pytest.mark.parametrize("tokens", [0, 10])
+def test_a_zone_without_room_for_a_map_has_none_in_the_tail_either(
+    address: str, shop: Path, tokens: int
 ) -> None:
     with Loom.open(address) as loom:
         session = loom.new()
-        first = ask(session, "The receipt is never sent", project=shop, zones={"repo_map": 0})
-        assert "receipt.py" not in system(first)
+        zones = {"repo_map": tokens}
+        for request in ("The receipt is never sent", "See send_receipt in receipt.py"):
+            context = ask(session, request, project=shop, zones=zones)
+            said = [note for note in context.report.notes if note.startswith("no map: ")]
+            assert len(said) == 1
+            assert f"zone has {tokens} tokens" in said[0] or f"of {tokens} tokens" in said[0]
+            assert "def send_receipt" not in system(context) + tail(context)
+            answered(session)
+
+
+def test_news_of_the_project_are_within_the_zone_of_the_map(address: str, shop: Path) -> None:
+    with Loom.open(address) as loom:
+        session = loom.new()
+        ask(session, "Hello", project=shop, zones={"repo_map": 60})
         answered(session)
-        assert "send_receipt" in tail(ask(session, "Go on", project=shop, zones={"repo_map": 0}))
+        for n in range(40):
+            (shop / f"invoice_{n}.py").write_text(f"def send_invoice_{n}(): ...\n")
+        context = ask(session, " ".join(f"See invoice_{n}.py." for n in range(20)))
+        news = [item for item in context.report.lines if item.zone == "map_update"]
+        assert 0 < sum(item.after for item in news) <= 60
+
+
+def test_an_empty_project_is_said_to_be_empty(address: str, tmp_path: Path) -> None:
+    with Loom.open(address) as loom:
+        (tmp_path / "empty").mkdir()
+        notes = ask(loom.new(), "Hello", project=tmp_path / "empty").report.notes
+        assert "no map: the project has no files that Loom reads" in notes
 
 
 def test_the_window_preset_draws_it_as_its_seed_does(address: str, shop: Path) -> None:

@@ -231,7 +231,7 @@ def test_the_headroom_decides_when_a_summary_is_due(
             for _ in range(12):
                 session.append("hum?", {"role": "assistant", "content": WORDS * 6})
             prepare(session, "again", window=4000, reserve_output=100)
-            return session._plan_summary("due") is not None
+            return session._summaries.plan("due") is not None
 
     assert not is_due("[context]\nheadroom_floor_pct = 90")
     assert is_due("[context]\nheadroom_floor_pct = 10\nheadroom_ceiling_pct = 10")

@@ -364,7 +364,9 @@ def test_another_embedder_makes_all_vectors_again_and_none_are_mixed(address: st
     other = Wheel("wheel/2", "kitten", "walrus tusk", "x", "y", "z")
     with Loom.open(address, embedder=other) as loom:
         session = loom.session(session.id)
-        with loom.store.search.read_session(session.row, session._overlay(session.path)) as index:
+        with loom.store.search.read_session(
+            session.row, session._place.overlay(session.path)
+        ) as index:
             keys = index.find_newest(100)
             assert index.vectors(keys, "wheel/2") == {}
             assert len(index.vectors(keys, "wheel/1")) == 81

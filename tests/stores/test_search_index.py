@@ -35,7 +35,7 @@ WORDS = [
 
 @contextmanager
 def reading(loom: Loom, session: Session, where: Any = None) -> Iterator[Any]:
-    overlay = session._overlay(session.path)
+    overlay = session._place.overlay(session.path)
     terms = filter_terms(where or {})
     with loom.store.search.read_session(session.row, overlay, terms) as index:
         yield index

@@ -24,7 +24,20 @@ from loom.types import (
 # What does no work of the store: names, listening, what has verbs of its own, and what is awaited
 # already.
 NO_WORK = {
-    *("start", "listen", "emit", "id", "title", "head", "cursor", "open", "close", "knowledge"),
+    *(
+        "start",
+        "listen",
+        "emit",
+        "id",
+        "row",
+        "path",
+        "title",
+        "head",
+        "cursor",
+        "open",
+        "close",
+        "knowledge",
+    ),
     *(
         "memory",
         "open_handle",

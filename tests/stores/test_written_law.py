@@ -296,6 +296,7 @@ class Rig:
             "agent": agents
             if verb != "keep_agent"
             else told(Agent(name="new"), {"name": "new", "kind": "human"}),
+            "owner": told("a run", "another"),
             "role": told(None, "user", "assistant"),
             "sources": st.lists(
                 st.builds(
@@ -414,6 +415,7 @@ WRITES = {
             "prepare",
             "purge",
         ),
+        *("claim_run", "release_run"),
         *("beat", "set_summary", "start_call", "stash", "switch", "undo", "use"),
     },
     LoomTree: {
@@ -468,7 +470,17 @@ READS = {
             "response",
             "resume",
         ),
-        *("decisions", "memory", "metadata", "search", "skills", "summary", "versions"),
+        *(
+            "decisions",
+            "memory",
+            "metadata",
+            "path",
+            "row",
+            "search",
+            "skills",
+            "summary",
+            "versions",
+        ),
         "working",
     },
     LoomTree: {

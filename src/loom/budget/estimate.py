@@ -45,8 +45,18 @@ def _pieces(lower: str, upper: str, others: tuple[str, ...]) -> re.Pattern[str]:
 
 
 _ASCII_PIECES = _pieces("a-z", "A-Z", ())
-_PIECES = _pieces(_LOWER, _UPPER, (_CASED, _HAN, _KANA, _HANGUL, _OTHER))
-_WIDE_LETTER = re.compile(f"[{_LOWER}{_UPPER}{_CASED}{_HAN}{_KANA}{_HANGUL}{_OTHER}]")
+
+
+# Sets of letters this large take many milliseconds to compile, so that is left to the first use.
+@cache
+def _wide_pieces() -> re.Pattern[str]:
+    return _pieces(_LOWER, _UPPER, (_CASED, _HAN, _KANA, _HANGUL, _OTHER))
+
+
+@cache
+def _wide_letter() -> re.Pattern[str]:
+    return re.compile(f"[{_LOWER}{_UPPER}{_CASED}{_HAN}{_KANA}{_HANGUL}{_OTHER}]")
+
 
 # Random data in letters (base64, keys, signatures) has no words, so its pieces fall apart more than
 # their letters suggest, and one stretch of it is like the next.
@@ -111,9 +121,9 @@ def estimate_tokens(text: str) -> int:
         lines = rest.splitlines(keepends=True)
         plain = "".join(filter(str.isascii, lines))
         wide = "".join([line for line in lines if not line.isascii()])
-    for part, pattern in ((plain, _ASCII_PIECES), (wide, _PIECES)):
-        if part:
-            tokens += sum(map(_piece_tokens, pattern.findall(part)))
+    tokens += sum(map(_piece_tokens, _ASCII_PIECES.findall(plain)))
+    if wide:
+        tokens += sum(map(_piece_tokens, _wide_pieces().findall(wide)))
     return ceil(tokens * MARGIN_FACTOR)
 
 
@@ -147,7 +157,7 @@ def _piece_tokens(piece: str) -> float:
 def _is_letter(character: str) -> bool:
     if character.isascii():
         return character.isalpha()
-    return _WIDE_LETTER.match(character) is not None
+    return _wide_letter().match(character) is not None
 
 
 def _word_tokens(lead: str, word: str) -> float:

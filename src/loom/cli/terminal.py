@@ -184,17 +184,17 @@ def wrap_lines(text: str, columns: int) -> list[str]:
             continue
         if line:
             lines.append(line)
-        *full, line = _split_word(word, columns)
+        *full, line = split_columns(word, columns)
         lines += full
     if line:
         return [*lines, line]
     return lines
 
 
-def _split_word(word: str, columns: int) -> list[str]:
-    """A word in pieces of at most this many columns."""
+def split_columns(text: str, columns: int) -> list[str]:
+    """A text in pieces of at most this many columns."""
     pieces, used = [""], 0
-    for character in word:
+    for character in text:
         used += columns_of(character)
         if used > columns:
             pieces.append("")

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from loom.config.toml_files import TomlFile, read_toml_file
+from loom.config.toml_files import TomlFile, parse_toml, read_toml_file
 from loom.errors import ConfigError
 
 PROJECT_FILE = ".loom.toml"
+IGNORE_PROJECT_VARIABLE = "LOOM_IGNORE_PROJECT_FILE"
+WAY_OUT = f"correct it, or set {IGNORE_PROJECT_VARIABLE}=1 to work without it"
 
 
 class ProjectFile(Struct, frozen=True):
@@ -26,6 +29,11 @@ class ProjectFile(Struct, frozen=True):
     root: Path
     file: TomlFile | None = None
     problem: ConfigError | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the file, also if there is none."""
+        return str(self.root / PROJECT_FILE)
 
     @property
     def rules(self) -> Mapping[str, Any]:
@@ -62,10 +70,18 @@ def read_project_file(folder: str | PathLike[str]) -> ProjectFile:
         try:
             found = read_toml_file(path, within=place)
         except ConfigError as error:
-            return ProjectFile(place, problem=error)
+            return ProjectFile(place, problem=error.extend(WAY_OUT))
         if found is not None:
             return ProjectFile(place, found)
     return ProjectFile(start)
+
+
+def restore_project_file(found: ProjectFile, text: str) -> ProjectFile | None:
+    """A project's file with the text that it had before; None if that cannot be read either."""
+    try:
+        return replace(found, file=parse_toml(Path(found.path), text))
+    except ConfigError:
+        return None
 
 
 def _folders_to_search(start: Path) -> Iterator[Path]:

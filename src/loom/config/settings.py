@@ -25,7 +25,13 @@ from loom.config.keys import (
     name_nearest,
     zone_key,
 )
-from loom.config.project_file import PROJECT_FILE, ProjectFile, read_project_file
+from loom.config.project_file import (
+    IGNORE_PROJECT_VARIABLE,
+    PROJECT_FILE,
+    WAY_OUT,
+    ProjectFile,
+    read_project_file,
+)
 from loom.config.toml_files import TomlFile, parse_toml, read_text_file, read_toml_file
 from loom.config.user_folder import user_folder
 from loom.errors import ChoiceError, ConfigError, describe, shorten
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     from loom.context import Policy  # takes long to load, and few files name a policy
 
 USER_FILE = "loom/config.toml"
-IGNORE_PROJECT_VARIABLE = "LOOM_IGNORE_PROJECT_FILE"
 # The headroom if only one end of it is set: what its formula gives for 32,000 and 1,000,000 tokens.
 USUAL_HEADROOM = (55, 93)
 CONFIGURED_POLICY = "configured"  # the name of a policy that is a table without a name
@@ -164,11 +169,41 @@ def resolve_configuration(
     The first thing that is wrong is raised, with file and line.
     """
     environment = os.environ if environment is None else environment
-    project = ProjectFile(Path(os.path.realpath(folder)))
-    if not environment.get(IGNORE_PROJECT_VARIABLE):
-        project = read_project_file(folder)
+    return settle_configuration(find_project_file(folder, environment), options, environment)
+
+
+def find_project_file(
+    folder: str | PathLike[str], environment: Mapping[str, str] | None = None
+) -> ProjectFile:
+    """The file of the project that a folder belongs to; without one if it is to be ignored."""
+    environment = os.environ if environment is None else environment
+    if environment.get(IGNORE_PROJECT_VARIABLE):
+        return ProjectFile(Path(os.path.realpath(folder)))
+    return read_project_file(folder)
+
+
+def settle_configuration(
+    project: ProjectFile,
+    options: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Configuration:
+    """The configuration with what a project's file says. If that is wrong, the error says how to do
+    without it.
+    """
     if project.problem is not None:
         raise project.problem
+    environment = os.environ if environment is None else environment
+    try:
+        return _settle(project, options, environment)
+    except ConfigError as error:
+        if error.file.startswith(f"{project.root}{os.sep}"):
+            raise error.extend(WAY_OUT) from None
+        raise
+
+
+def _settle(
+    project: ProjectFile, options: Mapping[str, Any] | None, environment: Mapping[str, str]
+) -> Configuration:
     user_file = user_folder(environment) / USER_FILE
     found = _SourceValues()
     if project.file is not None:

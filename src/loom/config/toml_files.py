@@ -18,11 +18,12 @@ _MANY_DIGITS = re.compile(r"[0-9_]{4000,}")
 
 
 class TomlFile(Struct, frozen=True):
-    """A TOML file: its path, its values and the line of each key."""
+    """A TOML file: its path, its values, the line of each key, and the text itself."""
 
     path: Path
     table: dict[str, Any]
     lines: KeyLines
+    text: str
 
     def error(self, text: str, *key: str | int) -> ConfigError:
         """An error that names the file and the line of a key."""
@@ -64,7 +65,7 @@ def parse_toml(path: Path, text: str) -> TomlFile:
     except NestingError as error:
         raise ConfigError(f"{error}; split it up", path, error.line) from None
     try:
-        return TomlFile(path, tomllib.loads(text), lines)
+        return TomlFile(path, tomllib.loads(text), lines, text)
     except tomllib.TOMLDecodeError as error:
         what, line = _split_position(str(error), text)
         raise ConfigError(f"not valid TOML: {what}", path, line) from None

@@ -36,7 +36,6 @@ from loom.context.sections import (
     TAIL,
     PlacedSections,
     Shelves,
-    has_no_map,
     note_unused_zones,
     place,
     unscale,
@@ -814,12 +813,6 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
         *note_unknown_blocks(request.messages),
         *note_unused_zones(options.zones, options.sections, policy),
     ]
-    if has_no_map(options.sections):
-        zone = parts.head.budget["repo_map"]
-        notes.append(
-            f"no map: the project has no files, or none that fits in its zone of {zone:,} tokens; "
-            "enlarge the zone or the window"
-        )
     notes += _note_tools(parts)
     if parts.given_up:
         left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"

@@ -101,15 +101,17 @@ class Archive:
         self._named |= other._named
 
     def recall(self, handle: str) -> str:
+        found = self.find(handle)
+        return found if isinstance(found, str) else to_lines(found)
+
+    def find(self, handle: str) -> str | tuple[Message, ...]:
+        """What was left out under a handle: a text, or messages."""
         if handle not in self._kept:
             raise ChoiceError(
                 f"nothing was left out under {handle!r}; there are {len(self._kept)} handles, see "
                 "the report"
             )
-        kept = self._kept[handle]
-        if isinstance(kept, str):
-            return kept
-        return to_lines(kept)
+        return self._kept[handle]
 
     @property
     def handles(self) -> tuple[str, ...]:

@@ -107,14 +107,6 @@ def can_give_way(zone: str) -> bool:
     return partition_of(zone) in GIVING_WAY and zone not in TAIL
 
 
-def has_no_map(sections: Sequence[Section]) -> bool:
-    """Whether a map was asked for and none could be drawn."""
-    return any(
-        section.zone == "repo_map" and section.origin == Section.PROJECT_ORIGIN and not section.text
-        for section in sections
-    )
-
-
 def gives_way(sections: Sequence[Section], given_up: Collection[int]) -> int | None:
     """What goes next where messages have nothing left to give: summaries, then skills, then memory.
 

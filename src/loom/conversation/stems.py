@@ -137,6 +137,11 @@ _LAST_ENDINGS: Step = tuple(
     )
 )  # fmt: skip
 
+_PLURAL_OR_PAST = ("s", "ed", "ing")
+_ANY_LONG_ENDING, _ANY_MIDDLE_ENDING, _ANY_LAST_ENDING = (
+    tuple(ending for ending, _ in step) for step in (_LONG_ENDINGS, _MIDDLE_ENDINGS, _LAST_ENDINGS)
+)
+
 
 @lru_cache(maxsize=_CACHED_WORDS)
 def stem(word: str) -> str:
@@ -144,12 +149,17 @@ def stem(word: str) -> str:
     word = _IRREGULAR.get(word, word)
     if len(word) < MIN_STEMMED_CHARS or not word.isascii() or not word.isalpha():
         return word
-    word = _strip_past(_strip_plural(word))
-    if _CONSONANT_AND_Y.search(word):
+    # Most words have none of the endings: all of a step are looked at together first.
+    if word.endswith(_PLURAL_OR_PAST):
+        word = _strip_past(_strip_plural(word))
+    if word.endswith("y") and _CONSONANT_AND_Y.search(word):
         word = word[:-1] + "i"
-    word = _replace_ending(word, _LONG_ENDINGS, 0)
-    word = _replace_ending(word, _MIDDLE_ENDINGS, 0)
-    word = _replace_ending(word, _LAST_ENDINGS, 1)
+    if word.endswith(_ANY_LONG_ENDING):
+        word = _replace_ending(word, _LONG_ENDINGS, 0)
+    if word.endswith(_ANY_MIDDLE_ENDING):
+        word = _replace_ending(word, _MIDDLE_ENDINGS, 0)
+    if word.endswith(_ANY_LAST_ENDING):
+        word = _replace_ending(word, _LAST_ENDINGS, 1)
     return _strip_final(word)
 
 

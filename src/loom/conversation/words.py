@@ -17,10 +17,10 @@ SPLITTER_VERSION = 3  # of the rules that make terms; another one means that ind
 MAX_TERM_CHARS = 64  # of a longer run of characters without _, only the beginning is a term
 _REMEMBERED_RUNS = 100_000
 
-# Signs become blanks; whatever is not ASCII stays and is looked at word by word. Several times
-# faster than matching words.
+# Signs become blanks, and lines stay; so does what is not ASCII, which is looked at word by word.
+# Several times faster than matching words.
 _SIGNS = bytes(
-    code if code >= 128 or chr(code).isalnum() or chr(code) == "_" else 32 for code in range(256)
+    code if code >= 128 or chr(code).isalnum() or chr(code) in "_\n" else 32 for code in range(256)
 )
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Marks are no letters for `re`, but the words of many scripts have them inside.
@@ -40,12 +40,17 @@ class _TermCache(dict[str, tuple[str, ...]]):
     """The terms of each run that was met; those of a new one are found when it is asked for."""
 
     def __missing__(self, run: str) -> tuple[str, ...]:
-        terms = tuple(_ascii_terms(run) if run.isascii() else _wide_terms(run))
+        terms = find_terms_of_run(run)
         if len(self) >= _REMEMBERED_RUNS:
             self.clear()
         if len(run) <= MAX_TERM_CHARS:
             self[run] = terms
         return terms
+
+
+def find_terms_of_run(run: str) -> tuple[str, ...]:
+    """The terms of what signs and blanks part; nothing is remembered."""
+    return tuple(_ascii_terms(run) if run.isascii() else _wide_terms(run))
 
 
 _known = _TermCache()
@@ -78,9 +83,14 @@ def is_single_letter(term: str) -> bool:
 
 def split_runs(text: str) -> list[str]:
     """What signs and blanks part in a text; signs that are not ASCII are left in."""
-    return (
-        text.encode(errors="surrogatepass").translate(_SIGNS).decode(errors="surrogatepass").split()
-    )
+    return blank_signs(text).split()
+
+
+def blank_signs(text: str) -> str:
+    """A text with the same lines, and blanks for the signs in them; signs that are not ASCII are
+    left in.
+    """
+    return text.encode(errors="surrogatepass").translate(_SIGNS).decode(errors="surrogatepass")
 
 
 def find_term_spans(text: str) -> Iterator[tuple[int, int, str]]:

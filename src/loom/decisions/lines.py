@@ -1,17 +1,26 @@
 """Decisions as lines of plain text, for results of tools."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from loom.decisions.pulse import Pulse, PulseList
 from loom.decisions.values import Decision
+from loom.decisions.verdicts import Verdict
 
 _SHOWN_OF_LIST = 5  # decisions of each list of a pulse
 MAX_TITLE_CHARS = 120  # of a title in a list
 
 
-def write_lines(decisions: Iterable[Decision]) -> list[str]:
-    """A line for each decision, with its id."""
-    return [write_line(each) for each in decisions]
+def write_lines(
+    decisions: Iterable[Decision], verdicts: Mapping[str, Verdict] | None = None
+) -> list[str]:
+    """A line for each decision, with its id. `verdicts` say what became of options."""
+    return [
+        f"{write_line(each)}{_name_verdict((verdicts or {}).get(each.id))}" for each in decisions
+    ]
+
+
+def _name_verdict(verdict: Verdict | None) -> str:
+    return f" [{verdict.newest.kind}]" if verdict is not None else ""
 
 
 def write_line(decision: Decision) -> str:

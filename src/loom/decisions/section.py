@@ -4,8 +4,9 @@ Rules of this file:
 - Headings, lines and their order are those that seed 000 prints. Titles and descriptions are on
   one line, so that words of a model cannot pass for a heading or for another entry.
 - The section has at most the tokens that it is given. If not all fits, each heading has a share,
-  and what it leaves is for the others. Under a heading, what matters to the request comes in first,
-  of equals the newest. What is in is printed in the usual order.
+  and what it leaves is for the others. Long lines are cut, so that a share has at least one.
+- Under a heading, what matters to the request comes in first, of equals the newest. What is in is
+  printed in the usual order.
 - Something that is left out is counted in the last line, after the mark `[truncated...]`.
 """
 
@@ -26,6 +27,7 @@ INTRODUCTION = (
 CHANGES = "Decisions that were logged or changed since the system text was written:"
 MAX_RECENT = 5  # newest decisions, options and actions that are listed
 MAX_LINE_CHARS = 160  # of an entry if not all fit
+MIN_LINE_CHARS = 30  # of an entry that is cut so that its heading has one
 MAX_DESCRIPTION_CHARS = 240  # of a description that is shown
 REASON = "abandoned_because"  # in the metadata of what was abandoned
 AUTOMATIC = "auto"  # in the metadata of what no person and no model logged on purpose
@@ -47,7 +49,8 @@ class DecisionLists(Struct, frozen=True, kw_only=True):
     `earlier` are decisions that are not recent and matter to the request. The totals say how many
     goals and entries of the session there are. `scores` say how much decisions matter to the
     request, by their ids; `replacements` are titles of what superseded them. `reasons` say why, and
-    why options were `rejected`.
+    why options were `rejected`. `verdicts` are words for options that were chosen and rejected,
+    `judged` is when.
     """
 
     goals: Sequence[Decision] = ()
@@ -62,6 +65,8 @@ class DecisionLists(Struct, frozen=True, kw_only=True):
     replacements: Mapping[str, str] = {}
     reasons: Mapping[str, str] = {}
     rejected: Collection[str] = ()
+    verdicts: Mapping[str, str] = {}
+    judged: Mapping[str, int] = {}
 
 
 class SectionForm(Struct, frozen=True, kw_only=True):
@@ -158,11 +163,11 @@ def is_shown(decision: Decision) -> bool:
 def _list_headings(lists: DecisionLists, form: SectionForm) -> list[_Heading]:
     goals = [_Entry(each, _write_goal(each)) for each in lists.goals if is_shown(each)]
     recent = [each for each in (*lists.recent, *lists.earlier) if is_shown(each)]
-    decisions = [_Entry(each, _write_recent(each)) for each in recent]
+    decisions = [_Entry(each, _write_recent(each, lists)) for each in recent]
     session = [
         _Entry(
             each,
-            _write_session(each, form.write_time(each.created), each.id in lists.rejected),
+            _write_session(each, form.write_time(each.created), lists),
             _describe(each.description),
         )
         for each in lists.session
@@ -203,14 +208,17 @@ def _write_goal(decision: Decision) -> str:
     return f"- {_one_line(decision.title)}{_write_confidence(decision)}"
 
 
-def _write_recent(decision: Decision) -> str:
-    return f"- [{decision.kind}] {_one_line(decision.title)}"
+def _write_recent(decision: Decision, lists: DecisionLists) -> str:
+    verdict = _describe(lists.verdicts.get(decision.id, ""))
+    return f"- [{decision.kind}] {_one_line(decision.title)}{f' ({verdict})' if verdict else ''}"
 
 
-def _write_session(decision: Decision, moment: str, is_rejected: bool = False) -> str:
+def _write_session(decision: Decision, moment: str, lists: DecisionLists) -> str:
     """A line of the session. The confidence of a goal that is active is with the goals."""
     status = ""
-    if is_rejected:
+    if decision.id in lists.verdicts:
+        status = f" [{_describe(lists.verdicts[decision.id])}]"
+    elif decision.id in lists.rejected:
         status = " [rejected]"
     if decision.status != "active":
         status = f" [{decision.status}]"
@@ -222,7 +230,7 @@ def _write_session(decision: Decision, moment: str, is_rejected: bool = False) -
 
 def _write_lesson(decision: Decision, lists: DecisionLists) -> str:
     title = _one_line(decision.title)
-    reason = _describe(lists.reasons.get(decision.id, ""))
+    reason = _describe(lists.verdicts.get(decision.id) or lists.reasons.get(decision.id, ""))
     if decision.status == "superseded":
         replacement = _one_line(lists.replacements.get(decision.id, ""))
         by = f" by {replacement}" if replacement else ""
@@ -297,6 +305,8 @@ def _choose(
             if share:
                 room = min(left, int(everything * _SHARES[heading.name]))
             cost = 0 if _is_written(heading, form) else form.count(f"\n\n{heading.title}\n")
+            if not any(entry.is_in for entry in heading.entries):
+                _cut_first(waiting[heading.name], form.count, room - cost)
             chosen, used = _fill(waiting[heading.name], form.count, room - cost)
             if chosen:
                 left -= used + cost
@@ -307,6 +317,15 @@ def _choose(
             entry.with_description = True
             left -= needed
     return order
+
+
+def _cut_first(waiting: Sequence[_Entry], count: Callable[[str], int], room: int) -> None:
+    """Shorten the line of the first entry so that a heading with long lines has one."""
+    line = waiting[0].line if waiting else ""
+    while len(line) > MIN_LINE_CHARS and count(f"{line}\n") > room:
+        line = _shorten(line, max(len(line) * 3 // 4, MIN_LINE_CHARS))
+    if line and count(f"{line}\n") <= room:
+        waiting[0].line = line
 
 
 def _rank(entries: Iterable[_Entry], scores: Mapping[str, float]) -> list[_Entry]:
@@ -397,23 +416,26 @@ def _note_left_out(headings: Sequence[_Heading], form: SectionForm) -> str:
     ]
     if not missing:
         return ""
+    limit = "max_decision_tokens or the zone decision_context sets another limit"
+    if form.tokens <= 0:
+        return f"decisions are left out: their zone has no room for them; {limit}"
     return (
-        f"decisions are truncated to {max(form.tokens, 0):,} tokens: {', '.join(missing)} are "
-        "shown; "
-        "max_decision_tokens or the zone decision_context sets another limit"
+        f"decisions are truncated to {form.tokens:,} tokens: {', '.join(missing)} are shown; "
+        f"{limit}"
     )
 
 
-def write_changes(changed: Sequence[Decision], form: SectionForm) -> str:
+def write_changes(changed: Sequence[Decision], lists: DecisionLists, form: SectionForm) -> str:
     """What was logged or changed since the section was written, the oldest first; the newest are in
-    if not all fit.
+    if not all fit. `lists` say what became of it.
     """
     if not changed:
         return ""
     lines: list[str] = []
     left = form.tokens - form.count(f"{CHANGES}\n{TRUNCATED}\n")
     for decision in sorted(changed, key=lambda each: (each.updated, each.id), reverse=True):
-        line = _write_session(decision, form.write_time(decision.updated or decision.created))
+        moment = form.write_time(decision.updated or decision.created)
+        line = _write_session(decision, moment, lists)
         left -= form.count(f"{line}\n")
         if left < 0:
             lines.append(TRUNCATED)

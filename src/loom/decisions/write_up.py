@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from loom.decisions.values import Decision, DecisionEdge, DecisionGraph
+from loom.decisions.verdicts import JUDGING, Verdict, find_verdicts
 
 MAX_DESCRIPTION_CHARS = 600
 MAX_CHARS = 60_000  # of a write-up; the text of a pull request has at most 65,536
@@ -103,8 +104,12 @@ def _is_rejected(place: _IndexedGraph, decision: Decision) -> bool:
     """Whether a decision or an option does not hold: it was rejected, or given up."""
     if decision.kind not in _CHOICES:
         return False
-    kinds = {edge.kind for edge in place.incoming.get(decision.id, ())}
-    return decision.status != "active" or ("rejected" in kinds and "chosen" not in kinds)
+    verdict = _find_verdict(place, decision)
+    return decision.status != "active" or (verdict is not None and verdict.is_rejected)
+
+
+def _find_verdict(place: _IndexedGraph, decision: Decision) -> Verdict | None:
+    return find_verdicts(place.incoming.get(decision.id, ()), (decision.id,)).get(decision.id)
 
 
 def _is_taken(place: _IndexedGraph, decision: Decision) -> bool:
@@ -114,11 +119,7 @@ def _is_taken(place: _IndexedGraph, decision: Decision) -> bool:
 def _write_entry(place: _IndexedGraph, decision: Decision) -> list[str]:
     lines = [f"- {_label(place, decision)}{_name(decision)}"]
     lines += [f"  {line}" for line in _quote(decision.description)]
-    for edge in place.incoming.get(decision.id, ()):
-        source = place.decisions.get(edge.source)
-        if edge.rationale and edge.kind != "supersedes" and source is not None:
-            words = "because" if edge.kind in _PLAIN_EDGES else edge.kind.replace("_", " ")
-            lines.append(f"  - {words}: {_one_line(edge.rationale)}")
+    lines += _write_reasons(place, decision)
     for edge in place.outgoing.get(decision.id, ()):
         target = place.decisions.get(edge.target)
         if edge.kind == "supersedes" and target is not None:
@@ -132,15 +133,33 @@ def _write_entry(place: _IndexedGraph, decision: Decision) -> list[str]:
     return lines
 
 
+def _write_reasons(place: _IndexedGraph, decision: Decision) -> list[str]:
+    """Why a decision came from others. If it was chosen and rejected, both are one line."""
+    lines: list[str] = []
+    verdict = _find_verdict(place, decision)
+    is_disputed = verdict is not None and verdict.opposite is not None
+    if verdict is not None and is_disputed:
+        known = (place.decisions.get(name) for name in verdict.name_sources())
+        titles = {each.id: each.title for each in known if each is not None}
+        lines.append(f"  - {_one_line(verdict.describe(titles))}")
+    for edge in place.incoming.get(decision.id, ()):
+        is_told = is_disputed and edge.kind in JUDGING
+        if not edge.rationale or edge.kind == "supersedes" or is_told:
+            continue
+        if edge.source in place.decisions:
+            words = "because" if edge.kind in _PLAIN_EDGES else edge.kind.replace("_", " ")
+            lines.append(f"  - {words}: {_one_line(edge.rationale)}")
+    return lines
+
+
 def _label(place: _IndexedGraph, decision: Decision) -> str:
     if decision.kind in ("observation", "action", "outcome"):
         return ""
-    kinds = [edge.kind for edge in place.incoming.get(decision.id, ())]
-    for kind in ("chosen", "rejected"):
-        if kind in kinds and decision.status == "active":
-            return f"{kind}: "
     if decision.status != "active":
         return f"{decision.status}: "
+    verdict = _find_verdict(place, decision)
+    if verdict is not None:
+        return f"{verdict.newest.kind}: "
     return "option: " if decision.kind == "option" else ""
 
 

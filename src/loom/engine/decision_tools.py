@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from loom.conversation.checked import choose
 from loom.decisions.lines import write_line, write_lines, write_pulse
 from loom.decisions.values import EDGE_KINDS, KINDS
+from loom.decisions.verdicts import find_verdicts
 from loom.engine.decisions import DEFAULT_LIMIT, LogOptions, SessionDecisions
 from loom.errors import ChoiceError, Conflict
 
@@ -130,4 +131,6 @@ def _query(decisions: SessionDecisions, asked: DecisionQuery) -> str:
                 raise ChoiceError("a search needs search_term: the words to search for")
             found = decisions.search(asked.search_term or "", limit)
             nothing = "No decision says anything of this. Try other words."
-    return "\n".join(write_lines(found)) or nothing
+    options = {each.id for each in found if each.kind == "option" and each.status == "active"}
+    edges = [edge for option in sorted(options) for edge in decisions.edges(option)]
+    return "\n".join(write_lines(found, find_verdicts(edges, options))) or nothing

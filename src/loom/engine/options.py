@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.config.project_file import ProjectFile
 from loom.context import (
     Caches,
     Options,
@@ -73,7 +74,7 @@ class TreePrepareOptions(PrepareOptions, total=False):
 class RequestDetails(Struct, frozen=True, kw_only=True):
     """What is asked of a request besides its options. `named`: whether the caller says which
     policy. `values` are the other options that the caller names and the session remembers.
-    `notes` are for the report.
+    `project_file` is the configuration that holds. `notes` are for the report.
     """
 
     pins: tuple[str, ...] = ()
@@ -87,6 +88,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     skills: SkillsAsked = SkillsAsked()
     named: bool = True
     values: RememberedOptions = RememberedOptions()
+    project_file: ProjectFile | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -129,8 +131,11 @@ def check_sources(given: object) -> tuple[Reference, ...]:
 
 def _check_overflow(given: object) -> Overflow | None:
     """The error by which a provider refused a request as too long, as a caller gives it."""
-    if given is None:
-        return None
+    return None if given is None else read_refusal(given)
+
+
+def read_refusal(given: object) -> Overflow:
+    """What an error says by which a provider refused a request as too long."""
     found = read_overflow(given)
     if found is None:
         cause = given if isinstance(given, BaseException) else None

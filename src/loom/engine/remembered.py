@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from loom.config.settings import Configuration, resolve_configuration
+from loom.config.project_file import ProjectFile, restore_project_file
+from loom.config.settings import Configuration, find_project_file, settle_configuration
 from loom.context import Options, Policy, check_options, find_policy
 from loom.conversation.checked import MAX_NUMBER
 from loom.errors import CannotFit, ChoiceError, ConfigError, describe, shorten
@@ -76,6 +77,8 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
     headroom: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()  # for the report
     origins: str = ""  # where sizes come from, for errors
+    # that was read, or that holds in its place; its `problem` is what is wrong now
+    project_file: ProjectFile | None = None
 
     def add_headroom(self, policy: Policy) -> Policy:
         """A policy with the headroom, unless it has one of its own."""
@@ -95,13 +98,45 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
             raise type(error)(f"{error} ({self.origins})") from None
 
 
-def read_defaults(folder: "str | PathLike[str]") -> RequestDefaults:
-    """What the configuration of a folder says of requests. What is wrong with it is a note."""
+class KnownProjectFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A project's file when nothing was wrong with it: its path, and the text that it had."""
+
+    path: str
+    text: str
+
+
+def read_defaults(
+    folder: "str | PathLike[str]", known: KnownProjectFile | None = None
+) -> RequestDefaults:
+    """What the configuration of a folder says of requests. What is wrong with it is a note.
+
+    If the project's file is wrong, what it said when it was `known` still counts: somebody is
+    editing it.
+    """
+    found = find_project_file(os.path.expanduser(os.fsdecode(folder)))
     try:
-        return take_defaults(resolve_configuration(os.path.expanduser(os.fsdecode(folder))))
+        return take_defaults(settle_configuration(found))
     except ConfigError as error:
-        note = f"{error}; nothing of the configuration of {os.fsdecode(folder)} is used"
-        return RequestDefaults(notes=(note,))
+        before = None
+        if known is not None and known.path == found.path:
+            before = restore_project_file(found, known.text)
+        if before is None:
+            note = f"{error}; nothing of the configuration of {os.fsdecode(folder)} is used"
+            return RequestDefaults(notes=(note,), project_file=replace(found, problem=error))
+        return _take_earlier(before, found, error)
+
+
+def _take_earlier(before: ProjectFile, found: ProjectFile, error: ConfigError) -> RequestDefaults:
+    """What a project's file said of requests before it was wrong. Rules that can be read are as
+    they are.
+    """
+    note = f"{error}; what it said before still counts"
+    try:
+        made = take_defaults(settle_configuration(replace(before, problem=None)))
+    except ConfigError:  # another file is wrong too
+        made = RequestDefaults()
+    held = found if found.file else before
+    return replace(made, notes=(note,), project_file=replace(held, problem=error))
 
 
 def take_defaults(settings: Configuration) -> RequestDefaults:
@@ -117,6 +152,7 @@ def take_defaults(settings: Configuration) -> RequestDefaults:
         ),
         headroom=settings.headroom,
         origins=settings.name_origins(),
+        project_file=settings.project,
     )
 
 

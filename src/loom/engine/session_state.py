@@ -7,11 +7,13 @@ in one transaction.
 
 from typing import Any
 
+from loom.config.project_file import ProjectFile
 from loom.context import Evidence, Handoff, Policy, Working, find_policy, policies
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.conversation.names import check_name
-from loom.engine.remembered import RememberedOptions
+from loom.engine.remembered import KnownProjectFile, RememberedOptions
+from loom.engine.running import Runner, claim, read_runner
 from loom.engine.skills import SkillsState
 from loom.errors import ChoiceError, StoreError
 from loom.stores import (
@@ -29,7 +31,9 @@ STATE_KINDS: dict[str, Any] = {
     "policy": str | Policy,
     "offered": tuple[Evidence, ...],
     "remembered": RememberedOptions,
+    "runner": Runner,
     "skills": SkillsState,
+    "project_file": KnownProjectFile,
 }
 
 
@@ -45,6 +49,21 @@ class SessionState:
     def put(self, now: int, *values: StateValues) -> None:
         """Keep these values, all or none."""
         self._states.put_all(self._key, values, now)
+
+    def claim_run(self, session: str, owner: str, now: int) -> None:
+        """Keep that a run is at work, unless another one is."""
+        self._states.exchange(
+            self._key, "runner", lambda stored: claim(session, owner, stored, now), now
+        )
+
+    def release_run(self, owner: str, now: int) -> None:
+        """Forget that a run is at work. That of another owner is kept."""
+
+        def forget(stored: str | None) -> str | None:
+            found = read_runner(stored)
+            return None if found is None or found.owner == owner else stored
+
+        self._states.exchange(self._key, "runner", forget, now)
 
     @property
     def working(self) -> Working:
@@ -115,6 +134,14 @@ class SessionState:
             return read_stored(data, RememberedOptions, "what the session remembers")
         return RememberedOptions()
 
+    @property
+    def project_file(self) -> KnownProjectFile | None:
+        """The project's file when nothing was wrong with it the last time."""
+        data = self._all("project_file").get("")
+        if data:
+            return read_stored(data, KnownProjectFile, "the project's file of the session")
+        return None
+
     def token_limit(self, model: str) -> int:
         """How many tokens, uncorrected, may be sent to a model since it refused more; 0 if it never
         did.
@@ -180,10 +207,21 @@ class SessionState:
             return []
         return [remembered_values(after)]
 
+    def project_file_values(self, found: ProjectFile | None) -> list[StateValues]:
+        """A project's file with which nothing is wrong. Nothing if it is known already."""
+        if found is None or found.problem is not None:
+            return []
+        data = to_json(KnownProjectFile(found.path, found.file.text)) if found.file else None
+        if self._all("project_file").get("") == data:
+            return []
+        return [("project_file", {"": data})]
+
     def copied_values(self) -> list[StateValues]:
-        """The policy and the options that are remembered here, for another session."""
+        """The policy, the options and the project's file that are remembered here, for another
+        session.
+        """
         copied: list[StateValues] = []
-        for kind in ("policy", "remembered"):
+        for kind in ("policy", "remembered", "project_file"):
             if data := self._all(kind).get(""):
                 copied.append((kind, {"": data}))
         return copied

@@ -37,13 +37,18 @@ _HITS = 50
 _HANDLE = re.compile("~[a-z2-7]+")
 
 
-class Remembers(Protocol):
+class Recalls(Protocol):
+    """What `recall` needs: what was left out under a handle, and how much of it is hidden."""
+
+    def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]: ...
+
+
+class Remembers(Recalls, Protocol):
     """What the tools need of a session."""
 
     @property
     def working(self) -> Working: ...
     def keep_working(self, working: Working) -> Working: ...
-    def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]: ...
     def search(self, query: str, limit: int | None = None) -> list[Hit]: ...
     def pin(self, name: str, *, on: bool = True) -> int: ...
     def stash(self, label: str, text: str | None = None) -> str: ...
@@ -305,7 +310,12 @@ def read_arguments(call: ToolCall, takes: type[_Given]) -> _Given:
     )
 
 
-def _recall(session: Remembers, asked: _Recall) -> str:
+def answer_recall(recalls: Recalls, call: ToolCall) -> str:
+    """What a call of `recall` gives."""
+    return _recall(recalls, read_arguments(call, _Recall))
+
+
+def _recall(session: Recalls, asked: _Recall) -> str:
     handle = "~" + asked.handle.strip().removeprefix("~")
     if not _HANDLE.fullmatch(handle):
         raise ChoiceError(

@@ -31,6 +31,7 @@ from loom.engine.sources import (
     add_notes,
     add_single_decisions,
     add_single_project,
+    loses_single_rules,
 )
 from loom.errors import ChoiceError, ConfigError, StoreError, describe
 from loom.stores import find_absent
@@ -151,8 +152,9 @@ class ContextWindow:
         project_path = options.get("project_path")
         if project_path is not None:
             is_sized = "max_repo_map_tokens" in sizes or "repo_map" in sizes.get("zones", {})
-            wish = add_single_project(wish, given, project_path, is_sized)
-        built = build(given, replace(wish, bare=True), (), None)
+            wish, built = _build_with_project(wish, given, project_path, is_sized)
+        else:
+            built = build(given, replace(wish, bare=True), (), None)
         _warn_of_evicted(built, options.get("session_id"), given)
         return BuiltMessages(add_notes(built, (*wish.notes, *notes)))
 
@@ -181,6 +183,20 @@ class ContextWindow:
     def estimate_tokens(text: str) -> int:
         """Seed 000's estimate: four characters a token."""
         return _estimate.count_text(text)
+
+
+def _build_with_project(
+    wish: Options, given: Conversation, project: str | PathLike[str], is_map_sized: bool
+) -> tuple[Options, Context]:
+    """The options with a map and rules, and the request. Rules that a message carries are not
+    repeated, if the request shows that message.
+    """
+    full = add_single_project(wish, given, project, is_map_sized, given.messages)
+    built = build(given, replace(full, bare=True), (), None)
+    if loses_single_rules(full, given, project, built):
+        full = add_single_project(wish, given, project, is_map_sized)
+        built = build(given, replace(full, bare=True), (), None)
+    return full, built
 
 
 def _add_configured(

@@ -3,11 +3,12 @@ architect, and subagents.
 """
 
 from loom.loop.architect import Architect, ArchitectOutcome
-from loom.loop.desks import Desk, SessionDesk, TaskDesk, TreeDesk
+from loom.loop.desks import Desk, SessionDesk, TreeDesk
 from loom.loop.functions import Function
 from loom.loop.loop import Loop
 from loom.loop.plan import PlanStep, WorkPlan
 from loom.loop.subagents import ChildResult, HandDown, Subagents
+from loom.loop.task_desk import TaskDesk
 from loom.loop.values import Limits, LoopEvent, LoopOutcome, Spending
 
 __all__ = [

@@ -2,28 +2,33 @@
 small one.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, Unpack
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from loom.budget.counting import gate_counter
 from loom.context import Context
 from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import Message, Text
-from loom.dialects.input import Answer
+from loom.engine.inputs import Given
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.errors import ChoiceError, LoomError, shorten
+from loom.errors import ChoiceError, shorten
 from loom.loop.desks import SessionDesk
-from loom.loop.functions import Function
-from loom.loop.loop import Loop, add_answer
+from loom.loop.functions import Function, as_function, describe_error
+from loom.loop.loop import Loop
 from loom.loop.plan import PLAN_FORM, PlanStep, WorkPlan, read_plan
 from loom.loop.values import Limits, LoopOptions, Spending
-from loom.providers.models import Model, conversation_of
+from loom.providers.models import Model
 
 EDITOR_WINDOW = 10_000  # tokens of a request of the editor, with its answer
 EDITOR_STEPS = 10  # answers of the editor for one step
+PLANNING_STEPS = 20  # answers of the architect until it has a plan
+MAX_TITLE_CHARS = 200
+CARRY_OUT = "Carry out the plan."
+_FAILED = re.compile(r"FAILED\b")
 REPAIRS = 2  # of a plan that cannot be read
 MAX_TOLD_CHARS = 400  # of what the editor said at the end of a step
 PLANNING = (
@@ -56,8 +61,9 @@ class StepOutcome(Struct, frozen=True):
 class ArchitectOutcome(Struct, frozen=True):
     """What came of a plan.
 
-    `full_tokens` are those of the architect's request. `single_tokens` is about what one model
-    would have read if it had carried out the same steps with the full context.
+    `full_tokens` are those of the architect's first request and of the editor's tools.
+    `single_tokens` is about what one model would have read if it had carried out the same steps
+    with the full context.
     """
 
     plan: WorkPlan
@@ -80,7 +86,22 @@ class ArchitectOutcome(Struct, frozen=True):
             f"model with the full context would have read about {self.single_tokens:,}."
         )
         head = f"{done} of {len(self.steps)} steps are done."
+        if self.plan.is_cut:
+            head += " The plan was cut off: there may be more to do."
         return "\n".join((f"{self.plan.summary} {head}".strip(), *lines, spent))
+
+
+class _PlanningDesk(SessionDesk):
+    """The session of an architect, with the size of its first request."""
+
+    first_tokens = 0
+
+    async def prepare(
+        self, request: Given | None, overflow: BaseException | None = None
+    ) -> Context:
+        context = await super().prepare(request, overflow)
+        self.first_tokens = self.first_tokens or context.report.input_tokens
+        return context
 
 
 class Architect:
@@ -110,38 +131,43 @@ class Architect:
 
         The options are those of `prepare`. The plan and the report are stored in the session.
         """
-        context = await session.prepare(f"{request}\n\n{PLANNING}", **options)
-        plan, answer, architect = await self._plan(context)
-        await session.aabsorb(answer)
+        desk = _PlanningDesk(session, **options)
+        plan, architect = await self._plan(desk, request)
         steps = [await self._carry_out(session, step) for step in plan.plan]
-        editors = Spending()
-        for step in steps:
-            editors = _sum(editors, step.spent)
-        outcome = ArchitectOutcome(
-            plan, tuple(steps), architect, editors, context.report.input_tokens
-        )
+        editors = sum((step.spent for step in steps), Spending())
+        full = desk.first_tokens + self._count_tools()
+        outcome = ArchitectOutcome(plan, tuple(steps), architect, editors, full)
+        await session.aappend(Message("user", (Text(CARRY_OUT),)))
         await session.aappend(Message("assistant", (Text(outcome.report),)))
         return outcome
 
-    async def _plan(self, context: Context) -> tuple[WorkPlan, Answer, Spending]:
-        """The plan; asked for again with what is wrong, if it cannot be read."""
-        request: Any = context
+    def _count_tools(self) -> int:
+        """The tokens of the editor's tools, which a single model would have to be given."""
+        tools = [as_function(each).tool for each in self._functions]
+        return gate_counter(self._editor_model or None).count_tools(tools)
+
+    async def _plan(self, desk: "_PlanningDesk", request: str) -> tuple[WorkPlan, Spending]:
+        """The plan; asked for again with what is wrong, if it cannot be read. What the architect
+        says is stored in its session, and it may use Loom's own tools.
+        """
+        loop = Loop(desk, self._architect, limits=Limits(steps=PLANNING_STEPS))
         spent = Spending()
+        words = f"{request}\n\n{PLANNING}"
         for tries in range(REPAIRS + 1):
-            answer = await self._architect.answer(request)
-            spent = add_answer(spent, answer)
+            outcome = await loop.run(words)
+            spent += outcome.spent
             try:
-                return read_plan(answer.content), answer, spent
+                return read_plan(outcome.text), spent
             except ChoiceError as error:
                 if tries == REPAIRS:
                     raise
-                request = _ask_again(request, answer, str(error))
+                words = f"{error}. Answer with the JSON object only."
         raise AssertionError("a plan is read or refused")
 
     async def _carry_out(self, parent: Session, step: PlanStep) -> StepOutcome:
         """Let the editor carry out a step, in a fresh and small context."""
         editor = await self._loom.anew(
-            f"{step.action} {step.file}",
+            f"{step.action} {step.file}"[:MAX_TITLE_CHARS],
             model=self._editor_model or parent.row.model,
             system=EDITING,
             origin=f"architect of {parent.id}",
@@ -155,14 +181,17 @@ class Architect:
         task = f"Step: {step.action} {step.file}\n{step.description}\n\n{step.details}".strip()
         try:
             outcome = await loop.run(task)
-        except LoomError as error:
-            return _fail(step, editor, str(error), Spending())
+        except Exception as error:
+            return _fail(step, editor, describe_error(error), loop.spending)
         text = shorten(" ".join(outcome.text.split()), MAX_TOLD_CHARS)
         if outcome.end != "done":
             return _fail(
                 step, editor, f"it ended at a limit ({outcome.end}). {text}", outcome.spent
             )
-        if text.startswith("FAILED"):
+        if outcome.stop in ("length", "refusal"):
+            why = f"its last answer was cut off or refused ({outcome.stop}). {text}"
+            return _fail(step, editor, why, outcome.spent)
+        if _FAILED.match(text):
             said = text.removeprefix("FAILED").lstrip(": ")
             return _fail(step, editor, said, outcome.spent)
         return StepOutcome(step, "done", text, editor.id, outcome.spent)
@@ -170,19 +199,3 @@ class Architect:
 
 def _fail(step: PlanStep, editor: Session, why: str, spent: Spending) -> StepOutcome:
     return StepOutcome(step, "failed", shorten(why, MAX_TOLD_CHARS), editor.id, spent)
-
-
-def _ask_again(request: Any, answer: Answer, wrong: str) -> Any:
-    said = conversation_of(request)
-    follow = Message("user", (Text(f"{wrong}. Answer with the JSON object only."),))
-    return replace(said, messages=(*said.messages, *answer.messages, follow))
-
-
-def _sum(one: Spending, other: Spending) -> Spending:
-    return Spending(
-        one.steps + other.steps,
-        one.prompt + other.prompt,
-        one.completion + other.completion,
-        one.cached + other.cached,
-        one.cost + other.cost,
-    )

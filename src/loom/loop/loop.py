@@ -3,21 +3,23 @@ calls nothing any more.
 """
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, Unpack
 
 from msgspec.structs import replace
 
-from loom.budget import models
 from loom.context import Context
+from loom.conversation.canonical import from_json
 from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import ToolCall, ToolResult
-from loom.dialects.input import Answer
+from loom.dialects.input import Answer, StopReason
 from loom.engine.inputs import Given
-from loom.errors import BrokenAnswer, ChoiceError, RequestTooLong, shorten
+from loom.errors import BrokenAnswer, ChoiceError, LoomError, RequestTooLong, shorten
 from loom.loop.desks import Desk, TakenAnswer
 from loom.loop.functions import Function, as_function, make_error
+from loom.loop.ledger import CURRENT_LEDGER, Ledger, measure_answer
 from loom.loop.values import (
     AnswerFailed,
     AnswerTaken,
@@ -33,6 +35,12 @@ from loom.loop.values import (
     Spending,
 )
 from loom.providers.models import AnswerEnd, Model
+
+CUT_OFF = (
+    "the answer was cut off at its limit of length before this call was complete, so it did not "
+    "run; make it again with shorter arguments, or in several calls"
+)
+BEAT_SECONDS = 10  # between two signs of life during a step
 
 
 class Loop:
@@ -56,7 +64,14 @@ class Loop:
         self._limits = options.get("limits") or Limits()
         self._listen = options.get("listen")
         self._stopping = False
+        self._ledger = Ledger(self._limits)
+        self._cut_call = ""  # the id of a call that an answer was cut off in
         self._gate = asyncio.Semaphore(self._limits.tools_at_once)
+
+    @property
+    def spending(self) -> Spending:
+        """What the run has taken so far, or the last run, also if it failed."""
+        return self._ledger.spent
 
     def interrupt(self) -> Self:
         """Let the run end after the step that it is at."""
@@ -70,36 +85,53 @@ class Loop:
         yet are answered first. Without a request, the loop goes on where the session stands.
         """
         self._stopping = False
-        spent, text = Spending(), ""
         calls = await self._desk.open([each.tool for each in self._functions.values()])
+        self._ledger = Ledger(self._limits, CURRENT_LEDGER.get())
+        token = CURRENT_LEDGER.set(self._ledger)
+        beating = asyncio.create_task(self._keep_beating())
+        try:
+            return await self._work(request, calls)
+        finally:
+            CURRENT_LEDGER.reset(token)
+            beating.cancel()
+            await asyncio.wait([beating])
+            await self._desk.close()
+
+    async def _work(self, request: Given | None, calls: tuple[ToolCall, ...]) -> LoopOutcome:
+        text = ""
+        stop: StopReason = ""
         while True:
-            await asyncio.gather(*map(self._answer_call, calls))
-            end = await self._why_end(spent)
+            await self._answer_calls(calls)
+            end = await self._why_end()
             if end is not None:
-                return LoopOutcome(text, end, spent)
+                return self._end(text, end, stop)
             context = await self._desk.prepare(request)
             request = None
-            answer = await self._ask(context)
-            spent = add_answer(spent, answer)
+            answer = name_calls(await self._ask(context))
             taken: TakenAnswer = await self._desk.absorb(answer)
-            self._tell(AnswerTaken(answer, spent))
-            calls, text = taken.calls, taken.text or text
+            self._tell(AnswerTaken(answer, self.spending))
+            calls, text, stop = taken.calls, taken.text or text, answer.stop
+            self._cut_call = find_cut_call(answer)
             if not calls and not taken.more and answer.stop != "pause":
                 await self._desk.finish(text)
-                return LoopOutcome(text, "done", spent)
+                return self._end(text, "done", stop)
 
-    async def _why_end(self, spent: Spending) -> LoopEnd | None:
+    def _end(self, text: str, end: LoopEnd, stop: StopReason) -> LoopOutcome:
+        return LoopOutcome(text, end, self.spending, stop, self._ledger.children)
+
+    async def _keep_beating(self) -> None:
+        """Give signs of life while a model or a tool takes long, and see who asks to stop."""
+        with contextlib.suppress(LoomError):  # the next step meets it, too
+            while True:
+                await asyncio.sleep(BEAT_SECONDS)
+                if await self._desk.beat():
+                    self._stopping = True
+
+    async def _why_end(self) -> LoopEnd | None:
         """The limit that is reached, or that somebody asked the loop to stop."""
-        limits = self._limits
         if await self._desk.beat() or self._stopping:
             return "interrupted"
-        if limits.steps is not None and spent.steps >= limits.steps:
-            return "steps"
-        if limits.tokens is not None and spent.tokens >= limits.tokens:
-            return "tokens"
-        if limits.cost is not None and spent.cost >= limits.cost:
-            return "cost"
-        return None
+        return self._ledger.why_end()
 
     # The model
 
@@ -109,7 +141,9 @@ class Loop:
         while True:
             self._tell(RequestMade(context))
             try:
-                return await self._receive(context)
+                answer = await self._receive(context)
+                self._ledger.add(measure_answer(answer, context))
+                return answer
             except RequestTooLong as error:
                 overflows += 1
                 if overflows > self._limits.overflows:
@@ -139,6 +173,17 @@ class Loop:
 
     # Tools
 
+    async def _answer_calls(self, calls: Iterable[ToolCall]) -> None:
+        """Answer calls side by side. If one cannot be answered, none goes on by itself."""
+        tasks = [asyncio.create_task(self._answer_call(call)) for call in calls]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
     async def _answer_call(self, call: ToolCall) -> None:
         """Let the owner of a call answer it, and store the result."""
         async with self._gate:
@@ -153,6 +198,8 @@ class Loop:
 
     async def _run_function(self, call: ToolCall) -> ToolResult:
         """The result of a call of a function. Whatever goes wrong is a result, too."""
+        if call.id == self._cut_call:
+            return make_error(call, CUT_OFF)
         try:
             function = self._find(call)
             arguments = function.read(call)
@@ -181,8 +228,8 @@ class Loop:
         self, call: ToolCall, function: Function, arguments: Mapping[str, Any]
     ) -> str:
         """Why a call must not run; "" if it may. The rules are asked before the person."""
-        if self._permit is not None and function.operation:
-            denied = self._permit(function.operation, function.name_target(arguments))
+        for target in function.name_targets(arguments):
+            denied = await self._why_denied(function.operation, target)
             if denied:
                 return f"refused by the rules of the project: {denied}"
         if self._approve is None:
@@ -193,6 +240,19 @@ class Loop:
         if said is True:
             return ""
         return f"refused by the user{f': {said}' if said else ''}"
+
+    async def _why_denied(self, operation: str, target: str) -> str:
+        """What the rules say against an operation; "" if nothing. In doubt it is denied."""
+        if self._permit is None or not operation:
+            return ""
+        said: Any = self._permit(operation, target)
+        if inspect.isawaitable(said):
+            said = await said
+        if isinstance(said, str):
+            return said
+        if said is True:
+            return ""
+        return f"{operation} of {shorten(target, 80)} is not allowed"
 
     def _tell(self, event: LoopEvent) -> None:
         if self._listen is not None:
@@ -208,22 +268,40 @@ def _by_name(functions: Iterable[Function]) -> dict[str, Function]:
     return made
 
 
-def add_answer(spent: Spending, answer: Answer) -> Spending:
-    """What was spent, with one more answer."""
-    cost = answer.cost
-    if cost is None:
-        cost = models.cost(
-            models.model(answer.model),
-            answer.prompt,
-            answer.completion,
-            answer.cached,
-            answer.written,
-        )
-    return replace(
-        spent,
-        steps=spent.steps + 1,
-        prompt=spent.prompt + answer.prompt,
-        completion=spent.completion + answer.completion,
-        cached=spent.cached + answer.cached,
-        cost=spent.cost + (cost or 0.0),
+def name_calls(answer: Answer) -> Answer:
+    """An answer whose calls have names of their own, so that each gets its own result. Some servers
+    send calls without an id, or several with one.
+    """
+    found = [call.id for call in answer.tool_calls]
+    if all(found) and len(set(found)) == len(found):
+        return answer
+    used = set(found)
+    seen: set[str] = set()
+
+    def rename(part: Any) -> Any:
+        if not isinstance(part, ToolCall):
+            return part
+        name, number = part.id, 1
+        while not name or name in seen or (name != part.id and name in used):
+            number += 1
+            name = f"{part.id or 'call'}_{number}"
+        seen.add(name)
+        return replace(part, id=name)
+
+    messages = tuple(
+        replace(message, parts=tuple(rename(part) for part in message.parts))
+        for message in answer.messages
     )
+    return replace(answer, messages=messages)
+
+
+def find_cut_call(answer: Answer) -> str:
+    """The id of the call in which an answer was cut off by its limit; "" if there is none."""
+    if answer.stop != "length" or not answer.tool_calls:
+        return ""
+    last = answer.tool_calls[-1]
+    try:
+        is_whole = bool(from_json(last.arguments))
+    except ValueError:
+        is_whole = False
+    return "" if is_whole else last.id

@@ -1,16 +1,34 @@
 """The plan of an architect: what it looks like, and how it is read from an answer."""
 
+import json
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
-from loom.conversation.canonical import from_json
+from loom.conversation.canonical import to_json
 from loom.conversation.checked import CheckedStruct
 from loom.errors import ChoiceError, shorten
+from loom.loop.lenient_json import ReadValue, read_lenient
 
-_FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
-_TRAILING_COMMA = re.compile(r",(\s*[}\]])")
+MAX_STARTS = 40  # places in an answer where a plan is looked for
+_FENCE = re.compile(r"```(?:json\w*)?[ \t]*\n")
+_START = re.compile(r"[{\[]")
+_ACTIONS = {
+    "create": "create",
+    "add": "create",
+    "new": "create",
+    "write": "create",
+    "edit": "edit",
+    "modify": "edit",
+    "update": "edit",
+    "change": "edit",
+    "replace": "edit",
+    "refactor": "edit",
+    "delete": "delete",
+    "remove": "delete",
+}
 PLAN_FORM = (
     'a JSON object {"summary": TEXT, "plan": [{"file": PATH, "action": "create" | "edit" | '
     '"delete", "description": TEXT, "details": TEXT}]}'
@@ -27,53 +45,89 @@ class PlanStep(CheckedStruct, frozen=True):
 
 
 class WorkPlan(CheckedStruct, frozen=True):
-    """What an architect plans."""
+    """What an architect plans. `is_cut`: the answer broke off, and the steps are those before."""
 
     summary: str
     plan: tuple[PlanStep, ...]
+    is_cut: bool = False
 
 
 def read_plan(text: str) -> WorkPlan:
-    """The plan in an answer: JSON, alone, in a fence, or among other words. Commas that are too
-    many are left out. Raises ChoiceError with what is wrong.
+    """The plan in an answer: JSON, alone, in a fence, or among other words. What models get wrong
+    in JSON is repaired, and a step that was cut off is left out. Raises ChoiceError with what is
+    wrong.
     """
-    wrong = "there is no JSON object in it"
-    for found in _candidates(text):
-        try:
-            value = _parse(found)
-        except ValueError as error:
-            wrong = str(error)
+    wrong, no_json = "", "there is no JSON object in it"
+    for found in _readings(text):
+        if isinstance(found, ValueError):
+            no_json = str(found)
             continue
         try:
-            return _convert(value)
+            return _convert(found)
         except ChoiceError as error:
-            wrong = str(error)
+            wrong = wrong or str(error)
+    wrong = wrong or no_json
     raise ChoiceError(f"the plan cannot be read: {shorten(wrong, 300)}; it must be {PLAN_FORM}")
 
 
-def _candidates(text: str) -> list[str]:
-    """Where in an answer the plan may be, the likeliest first."""
-    found = [match[1] for match in _FENCE.finditer(text)]
-    start, end = text.find("{"), text.rfind("}")
-    if start >= 0:
-        found.append(text[start : end + 1] if end > start else text[start:])
-    return found
+def _readings(text: str) -> Iterator[ReadValue | ValueError]:
+    """The values in an answer, the likeliest first: each as JSON, then repaired."""
+    fenced = [match.end() for match in _FENCE.finditer(text)]
+    starts = [match.start() for match in _START.finditer(text)][:MAX_STARTS]
+    first = [start for start in starts if any(text[at:start].strip() == "" for at in fenced)]
+    starts = list(dict.fromkeys((*first, *starts)))
+    decoder = json.JSONDecoder()
+    for start in starts:
+        try:
+            yield ReadValue(decoder.raw_decode(text, start)[0], True)
+        except (ValueError, RecursionError) as error:
+            yield ValueError(str(error))
+        try:
+            yield read_lenient(text, start)
+        except ValueError as error:
+            yield error
 
 
-def _parse(text: str) -> Any:
+def _convert(found: ReadValue) -> WorkPlan:
+    value = found.value
+    if isinstance(value, list):
+        value = {"plan": value}
+    if not isinstance(value, dict):
+        raise ChoiceError("it must be an object")
+    steps = value.get("plan", value.get("steps"))
+    if not found.is_whole and isinstance(steps, list) and steps and not _has_details(steps[-1]):
+        steps = steps[:-1]  # it was cut off before them
+    if not isinstance(steps, list) or not steps:
+        raise ChoiceError("`plan` must be a list of at least one step")
+    plan = {
+        "summary": _to_text(value.get("summary")),
+        "plan": list(map(_convert_step, steps)),
+        "is_cut": not found.is_whole,
+    }
     try:
-        return from_json(text)
-    except ValueError:
-        return from_json(_TRAILING_COMMA.sub(r"\1", text))
-
-
-def _convert(value: Any) -> WorkPlan:
-    if isinstance(value, dict):
-        steps = value.get("plan")
-        if not isinstance(steps, list) or not steps:
-            raise ChoiceError("`plan` must be a list of at least one step")
-        value = {"summary": value.get("summary") or "", "plan": steps}
-    try:
-        return msgspec.convert(value, WorkPlan)
+        return msgspec.convert(plan, WorkPlan)
     except msgspec.ValidationError as error:
         raise ChoiceError(str(error)) from None
+
+
+def _has_details(step: Any) -> bool:
+    return isinstance(step, dict) and "details" in step
+
+
+def _convert_step(step: Any) -> Any:
+    """A step with the words that are meant."""
+    if not isinstance(step, dict):
+        return step
+    made = dict(step)
+    if isinstance(action := made.get("action"), str):
+        made["action"] = _ACTIONS.get(action.strip().lower(), action)
+    for name in ("description", "details"):
+        if name in made:
+            made[name] = _to_text(made[name])
+    return made
+
+
+def _to_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else to_json(value)

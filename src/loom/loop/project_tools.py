@@ -4,6 +4,7 @@ run commands there.
 A command is not held in the folder: whoever lets a model run one has to look at it first.
 """
 
+import asyncio
 import contextlib
 import os
 import re
@@ -11,7 +12,8 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +21,14 @@ from msgspec import Meta
 
 from loom.errors import ChoiceError, shorten
 from loom.loop.functions import Function
+from loom.loop.values import Permission
 
 MAX_FILE_BYTES = 5_000_000  # of a file that is read
 MAX_LINES = 2_000  # of a file, in one result
 MAX_FOUND = 200  # lines of a search, names of a folder
 MAX_OUTPUT_BYTES = 100_000  # of a command: half of it from the start, half from the end
 MAX_SECONDS = 600
+DRAIN_SECONDS = 0.5  # for output that is still on its way when a command has ended
 SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache"})
 _Path = Annotated[str, Meta(description="Path in the project.")]
 
@@ -32,8 +36,12 @@ _Path = Annotated[str, Meta(description="Path in the project.")]
 class ProjectTools:
     """The tools for one folder. `reading` never changes anything, `writing` and `running` do."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, permit: Permission | None = None) -> None:
+        """`permit` says which files must not be read: a search passes over them. Give it to the
+        loop, too, which asks it about each call.
+        """
         self.root = Path(os.path.realpath(folder))
+        self._permit = permit
         if not self.root.is_dir():
             raise ChoiceError(f"{folder} is not a folder; give the root folder of a project")
 
@@ -43,13 +51,13 @@ class ProjectTools:
 
     def reading(self) -> tuple[Function, ...]:
         return tuple(
-            Function(run, operation="file_read", target=_path_of, repeatable=True)
+            Function(run, operation="file_read", target=self._name_paths, repeatable=True)
             for run in (self.read_file, self.list_folder, self.search_files)
         )
 
     def writing(self) -> tuple[Function, ...]:
         return tuple(
-            Function(run, operation="file_write", target=_path_of)
+            Function(run, operation="file_write", target=self._name_paths)
             for run in (self.write_file, self.edit_file)
         )
 
@@ -95,7 +103,11 @@ class ProjectTools:
         except re.error:
             wanted = re.compile(re.escape(pattern))
         found: list[str] = []
+        denied = 0
         for file in self._walk(self._find(path)):
+            if self._is_denied(file):
+                denied += 1
+                continue
             try:
                 text = self._read(str(file))
             except ChoiceError:
@@ -106,6 +118,8 @@ class ProjectTools:
                     found.append(f"{name}:{number}: {shorten(line.strip(), 200)}")
                     if len(found) > MAX_FOUND:
                         return _list(found, "lines")
+        if denied:
+            found.append(f"[the rules of the project deny {denied:,} files here]")
         return _list(found, "lines") or f"(nothing matches {shorten(pattern)!r})"
 
     # Writing
@@ -116,6 +130,8 @@ class ProjectTools:
         if file.is_dir():
             raise ChoiceError(f"{path} is a folder")
         existed = file.exists()
+        if existed and not file.is_file():
+            raise ChoiceError(f"{shorten(path, 80)} is not a file")
         file.parent.mkdir(parents=True, exist_ok=True)
         _write_whole(file, text)
         return f"{'Replaced' if existed else 'Wrote'} {path}, {len(text.splitlines()):,} lines."
@@ -138,10 +154,12 @@ class ProjectTools:
 
     # Running
 
-    def run_command(
+    async def run_command(
         self, command: str, seconds: Annotated[int, Meta(ge=1, le=MAX_SECONDS)] = 60
     ) -> str:
-        """Run a command of the shell in the project, and get what it prints."""
+        """Run a command of the shell in the project, and get what it prints. What it leaves in the
+        background is ended with it.
+        """
         process = subprocess.Popen(
             command,
             shell=True,
@@ -151,37 +169,47 @@ class ProjectTools:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        out_of_time = threading.Event()
-
-        def end() -> None:
-            out_of_time.set()
-            _kill(process)
-
-        clock = threading.Timer(seconds, end)
-        clock.daemon = True
-        clock.start()
+        output = _CommandOutput(process)
         try:
-            output = _read_output(process)
-            process.wait()
-        finally:
-            clock.cancel()
+            has_ended = await _wait_until(lambda: process.poll() is not None, seconds)
+            if has_ended:
+                # Others may hold the output open: what it left in the background.
+                await _wait_until(output.is_complete, DRAIN_SECONDS)
+        finally:  # also if nobody waits for it any more
             _kill(process)
-        if out_of_time.is_set():
-            ending = f"[ended after {seconds} seconds]"
-        else:
+        ending = f"[ended after {seconds} seconds]"
+        if has_ended:
             ending = f"[exit status {process.returncode}]"
-        return f"{output.rstrip()}\n{ending}".lstrip()
+        return f"{output.text.rstrip()}\n{ending}".lstrip()
 
     # Paths
 
     def _find(self, path: str, must_exist: bool = True) -> Path:
         """A path in the project, without links that lead out of it."""
+        if "\0" in path:
+            raise ChoiceError("a path has no character 0")
         found = Path(os.path.realpath(self.root / path))
         if not found.is_relative_to(self.root):
             raise ChoiceError(f"{shorten(path, 80)} is outside of the project, and stays untouched")
         if must_exist and not found.exists():
             raise ChoiceError(f"there is no {shorten(path, 80)} in the project")
         return found
+
+    def _name_paths(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """What the rules look at: a path as it is written, and where its links lead."""
+        path = arguments["path"]
+        written = os.path.normpath(path)
+        try:
+            real = os.path.relpath(self._find(path, must_exist=False), self.root)
+        except ChoiceError:  # the tool says why
+            return (written,)
+        return (written, real)
+
+    def _is_denied(self, file: Path) -> bool:
+        if self._permit is None:
+            return False
+        said = self._permit("file_read", str(file.relative_to(self.root)))
+        return bool(said) if isinstance(said, str) else said is not True
 
     def _read(self, path: str) -> str:
         file = self._find(path)
@@ -209,10 +237,6 @@ class ProjectTools:
                     yield file
 
 
-def _path_of(arguments: Mapping[str, Any]) -> str:
-    return str(os.path.normpath(arguments["path"]))
-
-
 def _list(lines: list[str], what: str) -> str:
     if len(lines) <= MAX_FOUND:
         return "\n".join(lines)
@@ -238,24 +262,51 @@ def _write_whole(file: Path, text: str) -> None:
             raise
 
 
-def _read_output(process: "subprocess.Popen[bytes]") -> str:
-    """What a command prints, without the middle of what is too much."""
-    assert process.stdout is not None
-    half = MAX_OUTPUT_BYTES // 2
-    start, end, total = b"", b"", 0
-    while chunk := os.read(process.stdout.fileno(), 65536):
-        total += len(chunk)
-        if len(start) < half:
-            taken = half - len(start)
-            start, chunk = start + chunk[:taken], chunk[taken:]
-        end = (end + chunk)[-half:]
-    process.stdout.close()
-    left_out = total - len(start) - len(end)
-    middle = f"\n[{left_out:,} bytes left out here]\n".encode() if left_out else b""
-    return (start + middle + end).decode(errors="replace")
+class _CommandOutput:
+    """What a command prints, without the middle of what is too much. A thread reads it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._start, self._end, self._total = b"", b"", 0
+        self._thread = threading.Thread(
+            target=self._read, args=(process,), name="loom-output", daemon=True
+        )
+        self._thread.start()
+
+    def is_complete(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _read(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None
+        half = MAX_OUTPUT_BYTES // 2
+        with process.stdout:
+            while chunk := os.read(process.stdout.fileno(), 65536):
+                self._total += len(chunk)
+                if len(self._start) < half:
+                    taken = half - len(self._start)
+                    self._start, chunk = self._start + chunk[:taken], chunk[taken:]
+                self._end = (self._end + chunk)[-half:]
+
+    @property
+    def text(self) -> str:
+        left_out = self._total - len(self._start) - len(self._end)
+        middle = f"\n[{left_out:,} bytes left out here]\n".encode() if left_out > 0 else b""
+        return (self._start + middle + self._end).decode(errors="replace")
+
+
+async def _wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
+    """Whether something has become so in time."""
+    end, pause = time.monotonic() + seconds, 0.005
+    while not is_so():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, 0.1)
+    return True
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
     """End a command and what it began."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1)

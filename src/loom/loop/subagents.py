@@ -3,7 +3,7 @@ short result.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 from msgspec import Meta, Struct
 
@@ -12,16 +12,21 @@ from loom.conversation.checked import CheckedStruct, refuse_unknown
 from loom.dialects.document import to_plain_text
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.errors import ChoiceError, LoomError
+from loom.errors import ChoiceError
 from loom.loop.desks import SessionDesk
-from loom.loop.functions import Function
+from loom.loop.functions import Function, describe_error
 from loom.loop.loop import Loop
-from loom.loop.values import LoopEnd, LoopOptions, LoopOutcome, Spending
+from loom.loop.values import LoopEnd, LoopOptions, Spending
 from loom.providers.models import Model
 
 HANDED_TOKENS = 2_000  # of what a child is handed down besides its goal and constraints
 RESULT_TOKENS = 500  # of what it hands back
 MAX_DEPTH = 3  # of children of children
+ChildEnd = LoopEnd | Literal["failed"]
+_CUT_STOPS = {
+    "length": "the answer of the helper was cut off at its limit of length",
+    "refusal": "the model of the helper refused",
+}
 _LETTERS = 12  # for a token, at most
 CHILD = (
     "You work for another agent, on one goal. You see only what you were handed. Your last message "
@@ -48,7 +53,7 @@ class ChildResult(Struct, frozen=True):
 
     text: str
     session: str
-    end: LoopEnd | str
+    end: ChildEnd
     spent: Spending
     stash: str = ""
     left_out: tuple[str, ...] = ()  # what it was to be given and had no room for
@@ -125,16 +130,24 @@ class Subagents:
         )
         try:
             outcome = await loop.run(task)
-        except LoomError as error:
-            outcome = LoopOutcome(f"The helper failed: {error}", "interrupted", Spending())
-        return await self._take(child, outcome, left_out)
-
-    async def _take(
-        self, child: Session, outcome: LoopOutcome, left_out: Sequence[str]
-    ) -> ChildResult:
+        except Exception as error:
+            text = f"The helper failed: {describe_error(error)}"
+            return await self._take(child, text, "failed", loop.spending, left_out)
         text = outcome.text or "(no words)"
         if outcome.end != "done":
             text = f"{text}\n[the helper ended early: {outcome.end}]"
+        elif outcome.stop in _CUT_STOPS:
+            text = f"{text}\n[{_CUT_STOPS[outcome.stop]}]"
+        return await self._take(child, text, outcome.end, outcome.spent, left_out)
+
+    async def _take(
+        self,
+        child: Session,
+        text: str,
+        end: ChildEnd,
+        spent: Spending,
+        left_out: Sequence[str],
+    ) -> ChildResult:
         self._children[child.id] = text
         short, stash = _cut(text, RESULT_TOKENS), ""
         if short != text:
@@ -142,7 +155,7 @@ class Subagents:
             await self._parent.astash(stash, text)
             rest = len(text) - len(short)
             short = f"{short}\n[{rest:,} more characters; the stash {stash!r} has all of it]"
-        return ChildResult(short, child.id, outcome.end, outcome.spent, stash, tuple(left_out))
+        return ChildResult(short, child.id, end, spent, stash, tuple(left_out))
 
     def _write_task(self, handed: HandDown) -> tuple[str, list[str]]:
         """The first message of a child, and what had no room in it."""

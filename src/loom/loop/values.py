@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias, TypedDict
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.context import Context
 from loom.conversation.checked import CheckedStruct
 from loom.conversation.message import ToolCall, ToolResult
-from loom.dialects.input import Answer
+from loom.dialects.input import Answer, StopReason
 from loom.errors import ChoiceError, describe
 from loom.providers.models import StreamEvent
 
@@ -19,19 +20,23 @@ class Limits(CheckedStruct, frozen=True, kw_only=True):
     """What one run of a loop may take. None means no limit."""
 
     steps: int | None = 100  # answers of the model
-    tokens: int | None = None  # read and written, of all answers
-    cost: float | None = None  # in US dollars, where prices are known
+    tokens: int | None = None  # read and written, of all answers, also those of children
+    cost: float | None = None  # in US dollars, where prices are known, also of children
     tool_seconds: float = 120.0  # of one call of a tool
     tools_at_once: int = 8
     overflows: int = 5  # shorter requests after one that was refused as too long
     failures: int = 2  # answers that broke off and are asked for again
 
     def __post_init__(self) -> None:
+        for name in ("steps", "tokens", "tools_at_once", "overflows", "failures"):
+            value = getattr(self, name)
+            if value is not None and type(value) is not int:
+                raise ChoiceError(f"the limit {name} must be an integer, found {describe(value)}")
         for name in ("steps", "tokens", "cost"):
             value = getattr(self, name)
-            if value is not None and value < 0:
+            if value is not None and not value >= 0:
                 raise ChoiceError(f"the limit {name} must be 0 or more, found {describe(value)}")
-        if self.tool_seconds <= 0 or self.tools_at_once < 1:
+        if not self.tool_seconds > 0 or self.tools_at_once < 1:
             raise ChoiceError(
                 f"tool_seconds and tools_at_once must be more than 0, found "
                 f"{self.tool_seconds:g} and {self.tools_at_once}"
@@ -51,10 +56,20 @@ class Spending(Struct, frozen=True):
     completion: int = 0
     cached: int = 0
     cost: float = 0.0
+    estimated: int = 0  # answers whose tokens were counted here, as the provider did not say
+    unpriced: int = 0  # answers whose cost is not known; it is not in `cost`
 
     @property
     def tokens(self) -> int:
         return self.prompt + self.completion
+
+    def __add__(self, other: "Spending") -> "Spending":
+        names = self.__struct_fields__
+        return Spending(*(getattr(self, name) + getattr(other, name) for name in names))
+
+    def without_steps(self) -> "Spending":
+        """The same without its answers, as a run counts what its children took."""
+        return replace(self, steps=0)
 
 
 class RequestMade(Struct, frozen=True):
@@ -108,8 +123,9 @@ Listener: TypeAlias = Callable[[LoopEvent], None]
 # Whether a call may run: True, False, or a text that says why not.
 Approval: TypeAlias = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 
-# What the rules of a project say of an operation and its target: why it is denied, "" if it is not.
-Permission: TypeAlias = Callable[[str, str], str]
+# What the rules of a project say of an operation and its target: why it is denied, "" if it is not;
+# or whether it is allowed.
+Permission: TypeAlias = Callable[[str, str], "str | bool | Awaitable[str | bool]"]
 
 
 class LoopOptions(TypedDict, total=False):
@@ -126,8 +142,15 @@ class LoopOptions(TypedDict, total=False):
 
 
 class LoopOutcome(Struct, frozen=True):
-    """How a run ended: the last words of the model, why it ended, what it took."""
+    """How a run ended: the last words of the model, why it ended, what it took.
+
+    `stop` is why the last answer stopped: `length` if it was cut off, `refusal` if the model
+    refused. `spent` includes what the runs of its tools took, except their steps; `children` is
+    that part, with steps.
+    """
 
     text: str
     end: LoopEnd
     spent: Spending
+    stop: StopReason = ""
+    children: Spending = Spending()

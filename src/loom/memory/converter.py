@@ -19,9 +19,11 @@ from loom.conversation.names import flatten
 from loom.memory.shortening import shorten_line
 from loom.runtime import Task
 from loom.runtime.messages import (
+    REQUEST,
     TOOL_CALL,
     TOOL_RESULT,
     call_id,
+    media_of,
     result_text,
     tool_arguments,
     tool_name,
@@ -52,7 +54,7 @@ def convert_task(task: Task) -> dict[str, str] | None:
 def to_message(task: Task) -> Message | None:
     """What a finished task says, as one message of words. None if it is left out."""
     match task.action:
-        case "execute":
+        case "execute" | "node.request":
             return _say("user", task.content)
         case "node.thinking":
             return _say("assistant", task.content)
@@ -138,6 +140,8 @@ def to_flight_messages(tasks: Sequence[Task]) -> list[Message]:
             _add_call(made, call, task.content)
         elif task.action == TOOL_RESULT:
             _add_result(made, task, open_calls, names)
+        elif task.action == REQUEST:
+            made += _request_messages(task)
         else:
             made += _finished_messages(task)
     return made
@@ -203,6 +207,13 @@ def _finished_messages(task: Task) -> list[Message]:
     return [message for message in found if message is not None]
 
 
+def _request_messages(task: Task) -> list[Message]:
+    """What a user added while a task was carried out."""
+    words = (Text(task.content),) if task.content.strip() else ()
+    parts = (*words, *media_of(task))
+    return [Message("user", parts)] if parts else []
+
+
 def _describe_outcome(task: Task) -> str:
     """What came of a task that was executed; "" if nothing is known of it."""
     if task.error:
@@ -246,7 +257,7 @@ def _add_result(
         made.append(Message("assistant", (answered,)))
     open_calls.pop(answered.id, None)
     failed = task.parameters.get("is_error") is True or bool(task.error)
-    result = ToolResult(answered.id, (Text(result_text(task)),), failed)
+    result = ToolResult(answered.id, (Text(result_text(task)), *media_of(task)), failed)
     made.append(Message("tool", (result,)))
 
 

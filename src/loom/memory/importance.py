@@ -12,6 +12,7 @@ BY_ACTION: Mapping[str, float] = {
     "node.error": ERROR_IMPORTANCE,
     "node.planning": 0.8,
     "execute": 0.78,  # what the user asks is above what a tool is asked
+    "node.request": 0.78,
     "node.tool_result": 0.75,
     "node.tool_call": 0.7,
     "node.message": 0.65,

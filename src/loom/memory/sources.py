@@ -12,7 +12,7 @@ from loom.errors import ChoiceError, describe
 from loom.memory.converter import DIRECT_MESSAGE, PLANNING, THINKING
 from loom.memory.event_ranking import event_words, rank_events
 from loom.runtime import Task
-from loom.runtime.messages import TOOL_CALL, TOOL_RESULT
+from loom.runtime.messages import REQUEST, TOOL_CALL, TOOL_RESULT
 
 L1_TASKS = 50
 L2_TASKS = 10
@@ -22,7 +22,7 @@ MAX_DIRECT_MESSAGES = 50
 MAX_EVENTS = 10  # of others, that are shown at most
 RECENT_EVENTS = 200  # among which these are found
 # What happens while a task is carried out.
-FLIGHT_ACTIONS = frozenset({THINKING, PLANNING, TOOL_CALL, TOOL_RESULT})
+FLIGHT_ACTIONS = frozenset({THINKING, PLANNING, TOOL_CALL, TOOL_RESULT, REQUEST})
 # What an agent may learn of others by the bus; results of their tools are not for it.
 SHOWN_ACTIONS = frozenset({THINKING, PLANNING, TOOL_CALL, "node.error"})
 READ_ACTIONS = tuple(sorted(SHOWN_ACTIONS | FLIGHT_ACTIONS))

@@ -23,7 +23,10 @@ from loom.context import Context, Policy, Section, find_policy, weave
 from loom.conversation.checked import check_number, check_text, refuse_unknown, show_options
 from loom.conversation.message import Conversation, Message, Text, Tool
 from loom.conversation.turns import exchanges
-from loom.errors import CannotFit, ChoiceError, describe
+from loom.dialects.document import to_plain_text
+from loom.engine.options import read_refusal
+from loom.engine.pressure import limit_after_refusal
+from loom.errors import CannotFit, ChoiceError, describe, shorten
 from loom.memory.converter import (
     EXECUTE,
     convert_task,
@@ -66,6 +69,8 @@ __all__ = [
 
 DEFAULT_MAX_TOKENS = 4000
 MAX_REMEMBERED_TASKS = 64  # whose last request, and whose knowledge, a manager remembers
+MAX_EARLIER_REQUESTS = 7  # for a task, besides its last one, whose handles can be recalled
+SHRINKS = 4  # sizes that are tried after a refusal, the smallest first
 MAX_ATTEMPTS = 12  # to fit by a counter of which nothing is known
 SMALLER = 0.98  # of what a counter allows, where the last attempt was too large
 MAX_EVENT_CHARS = 1000  # of one event
@@ -103,11 +108,13 @@ class _TaskMaterial(Struct, frozen=True):
     collected: SourceFindings
     findings: Findings
     tools: tuple[Tool | Mapping[str, Any], ...]
+    limit: int  # tokens of the request
 
 
 class _BuiltRequest(Struct, frozen=True):
     asked: _TaskMaterial
     context: Context
+    earlier: tuple[Context, ...] = ()  # the requests before it, the newest first
 
 
 class _Draft(Struct, frozen=True, kw_only=True):
@@ -152,6 +159,7 @@ class TaskContextManager:
         self.model = options.get("model") or getattr(self.token_counter, "model", None)
         self.policy = _make_policy(options.get("policy", "tasks"), self.token_counter)
         self._count = MessageCount(self.token_counter).count
+        self._limit = self.max_tokens  # less, once a provider has refused a request
         self._made: OrderedDict[str, _BuiltRequest] = OrderedDict()
         self._found: OrderedDict[tuple[Any, ...], Findings] = OrderedDict()
 
@@ -168,22 +176,58 @@ class TaskContextManager:
         task: Task | Mapping[str, Any],
         *,
         tools: Iterable[Tool | Mapping[str, Any]] = (),
+        overflow: object = None,
     ) -> Context:
         """The request for a task, with its report.
 
-        Raises `CannotFit` if the system prompt and the task are larger than `max_tokens`.
+        `overflow` is the error by which a provider refused the last request as too long: this one
+        is smaller, and so are all that follow. Raises `CannotFit` if the system prompt and the task
+        are larger than `max_tokens`.
         """
         task = Task.of(task)
         parts = [await _collect(source, task) for source in self.sources]
         collected = merge_collected(parts)
         findings = await self._ask_knowledge(task)
-        asked = _TaskMaterial(task, collected, findings, tuple(tools))
         last = self._made.get(task.task_id)
-        if last is not None and last.asked == asked:
+        asked = _TaskMaterial(task, collected, findings, tuple(tools), self._limit)
+        if overflow is not None:
+            context = await asyncio.to_thread(self._shrink, asked, last, overflow)
+        elif last is not None and last.asked == asked:
             return last.context
-        context = await asyncio.to_thread(self._build, asked, last)
-        _remember(self._made, task.task_id, _BuiltRequest(asked, context))
+        else:
+            context = await asyncio.to_thread(self._build, asked, last)
+        earlier = (last.context, *last.earlier)[:MAX_EARLIER_REQUESTS] if last else ()
+        asked = replace(asked, limit=self._limit)
+        _remember(self._made, task.task_id, _BuiltRequest(asked, context, earlier))
         return context
+
+    def recall(self, task: Task | Mapping[str, Any], handle: str) -> str:
+        """Get back what one of the last requests for a task left out under a handle, as a text."""
+        built = self._made.get(Task.of(task).task_id)
+        for context in (built.context, *built.earlier) if built else ():
+            if handle in context.archive.handles:
+                found = context.archive.find(handle)
+                return found if isinstance(found, str) else to_plain_text(found)
+        raise ChoiceError(f"no request for this task left out anything under {shorten(handle)!r}")
+
+    def _shrink(
+        self, asked: _TaskMaterial, last: _BuiltRequest | None, overflow: object
+    ) -> Context:
+        """A request that is smaller than the last one, which a provider refused. If even the system
+        prompt and the task do not fit what the provider takes, it is as small as it can be.
+        """
+        read = read_refusal(overflow)
+        refused = last.context.report.input_tokens if last else asked.limit
+        wanted = limit_after_refusal(read, refused, 0)
+        sizes = {wanted + n * (refused - wanted) // SHRINKS for n in range(SHRINKS)}
+        for limit in sorted(min(size, asked.limit) for size in sizes):
+            try:
+                context = self._build(replace(asked, limit=limit), None)
+            except CannotFit:
+                continue
+            self._limit = limit
+            return context
+        raise self._refuse(replace(asked, limit=wanted))
 
     async def _ask_knowledge(self, task: Task) -> Findings:
         """What knowledge bases find for a task. They are asked once, unless one of them failed or
@@ -224,12 +268,12 @@ class TaskContextManager:
         """A request that fits by the given counter, too, and does not begin with an answer whose
         question is left out. It is made smaller until it does.
         """
-        window = self.max_tokens
+        window = asked.limit
         for _ in range(MAX_ATTEMPTS + len(draft.answers)):
             context = self._weave(asked, draft, window, last)
             counted = self._count(_to_chat(context))
-            if counted > self.max_tokens:
-                window = min(window - 1, int(window * self.max_tokens / counted * SMALLER))
+            if counted > asked.limit:
+                window = min(window - 1, int(window * asked.limit / counted * SMALLER))
             elif (answer := _find_lone_answer(context, draft)) is None:
                 return context
             else:
@@ -258,8 +302,9 @@ class TaskContextManager:
             sizes["the tools"] = best.count_tools(map(as_tool, asked.tools))
         listed = ", ".join(f"{name} {tokens:,}" for name, tokens in sizes.items())
         counter = type(self.token_counter).__name__ if is_own else best.profile.name
+        limit = _name_limit(asked.limit, self.max_tokens)
         return CannotFit(
-            f"max_tokens={self.max_tokens:,} is too small: even alone, and with the task cut as "
+            f"{limit} is too small: even alone, and with the task cut as "
             f"far as it can be, the request does not fit. Tokens by {counter}: {listed}. Raise "
             f"max_tokens, or shorten {' or '.join(sizes)}"
         )
@@ -300,6 +345,7 @@ class TaskContextManager:
         zones, left = self._share(draft, own, window)
         important = _take_important(draft, own, left)
         messages = (*important, *draft.recent, draft.current, *draft.flight)
+        has_requests = any(message.role == "user" for message in draft.flight)
         return weave(
             Conversation(messages=messages),
             policy=self.policy,
@@ -311,6 +357,8 @@ class TaskContextManager:
             sections=[section for group in draft.sections.values() for section in group],
             zones={**EMPTY_ZONES, **zones},
             previous=last.context if last else None,
+            # What a user adds to a task is the newest request. The task itself stays, too.
+            pins=[len(important) + len(draft.recent)] if has_requests else [],
         )
 
     def _own_counter(self) -> Counter:
@@ -372,9 +420,15 @@ def _list_drafts(draft: _Draft) -> Iterator[tuple[_Draft, str]]:
 
 
 def _drop_finished(messages: Sequence[Message]) -> list[Message]:
-    """Of what happened in a task, the calls that have no result yet."""
+    """Of what happened in a task, the calls that have no result yet, and what users added."""
     spans = [messages[span.start : span.stop] for span in exchanges(messages)]
-    return [each for said in spans if said[-1].calls for each in said]
+    return [each for said in spans if said[-1].calls or said[-1].role == "user" for each in said]
+
+
+def _name_limit(limit: int, max_tokens: int) -> str:
+    if limit == max_tokens:
+        return f"max_tokens={max_tokens:,}"
+    return f"the limit of {limit:,} tokens that the provider left"
 
 
 def _find_lone_answer(context: Context, draft: _Draft) -> int | None:

@@ -6,7 +6,8 @@ All are in one table, each under one name. A session is a label, matched exactly
 names one. A session that nobody wrote to has an empty memory.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta, Struct
@@ -15,7 +16,7 @@ from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.conversation.message import Text, Tool, ToolCall
 from loom.engine.tools import TOOLS as SESSION_TOOLS
-from loom.engine.tools import carry_out, make_tools, read_arguments
+from loom.engine.tools import answer_recall, carry_out, make_tools, read_arguments
 from loom.engine.tools import tools as session_tools
 from loom.errors import ChoiceError, describe, shorten
 from loom.memory.importance import importance_of
@@ -97,13 +98,21 @@ Items = list[dict[str, Any]]
 class MemoryTools:
     """Runs the tools with which a model looks into a memory.
 
-    `session_id` is the label of the session that calls are about if they name none.
+    `session_id` is the label of the session that calls are about if they name none. `recall` finds
+    what a request left out under a handle, as `TaskContextManager.recall` does; the session is
+    asked if it raises `ChoiceError`.
     """
 
-    def __init__(self, memory: LoomMemory, *, session_id: str | None = None) -> None:
+    def __init__(
+        self,
+        memory: LoomMemory,
+        *,
+        session_id: str | None = None,
+        recall: Callable[[str], str] | None = None,
+    ) -> None:
         if not isinstance(memory, LoomMemory):
             raise ChoiceError(f"MemoryTools takes a LoomMemory, found {describe(memory)}")
-        self.memory = memory
+        self.memory, self._recall = memory, recall
         self.session_id = None if session_id is None else check_text("session_id", session_id)
 
     def tools(self) -> tuple[Tool, ...]:
@@ -181,6 +190,9 @@ class MemoryTools:
     def _use_session(self, call: ToolCall) -> str:
         """What a tool of a session gives, in the session of the label."""
         read_arguments(call, SESSION_TOOLS[call.name][0])
+        if call.name == "recall" and self._recall is not None:
+            with contextlib.suppress(ChoiceError):
+                return answer_recall(_RequestRecall(self._recall), call)
         session = self.memory.find_session(self.session_id)
         if session is None and call.name in READING:
             session = next(iter(self.memory.find_sessions(self.session_id)), None)
@@ -197,6 +209,15 @@ class MemoryTools:
         if result.error:
             raise ChoiceError(text)
         return text
+
+
+class _RequestRecall(Struct, frozen=True):
+    """What requests left out, as `recall` asks for it."""
+
+    recall: Callable[[str], str]
+
+    def recall_shown(self, handle: str, *, plain: bool = False) -> tuple[str, int]:
+        return self.recall(handle), 0
 
 
 def _make_call(name: object, arguments: object) -> ToolCall:

@@ -4,17 +4,21 @@ The words of a task are in the node, where a search finds them; the rest of it i
 the node says already is not said again there.
 """
 
+import contextlib
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from loom.conversation.canonical import from_json, to_json, to_sorted_json
-from loom.conversation.message import Message, Role, Text, ToolCall, ToolResult
+from loom.conversation.message import Media, Message, Role, Text, ToolCall, ToolResult
 from loom.errors import ChoiceError
 from loom.runtime.task import DIRECT_MESSAGE, Task, TaskStatus
 
 TOOL_CALL, TOOL_RESULT = "node.tool_call", "node.tool_result"
+REQUEST = "node.request"  # what a user adds while a task is carried out
 # Who says what; everything else is said by the agent.
-_USER_ACTIONS = frozenset({"execute", DIRECT_MESSAGE})
+_USER_ACTIONS = frozenset({"execute", DIRECT_MESSAGE, REQUEST})
 _OUTCOME = ("status", "result", "error", "updated_at")
 _OPEN_STATUSES = ("pending", "running")
 _IN_NODE = "content_in_node"
@@ -64,6 +68,18 @@ def result_text(task: Task) -> str:
         if given is not None:
             return to_sorted_json(given)
     return task.error or ""
+
+
+def media_of(task: Task) -> tuple[Media, ...]:
+    """The images and files of a request or of a result, as `parameters["media"]` has them."""
+    given = task.parameters.get("media")
+    if not isinstance(given, list):
+        return ()
+    found: list[Media] = []
+    for each in given:
+        with contextlib.suppress(msgspec.ValidationError, ChoiceError):
+            found.append(msgspec.convert(each, Media))
+    return tuple(found)
 
 
 def write_task(task: Task, message: Message) -> tuple[str, str]:

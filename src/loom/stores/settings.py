@@ -2,7 +2,7 @@
 next to what was said.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -186,6 +186,17 @@ class States:
         more.
         """
         self.put_all(session, [(kind, values)], now)
+
+    def exchange(
+        self, session: int, kind: str, change: Callable[[str | None], str | None], now: int
+    ) -> None:
+        """Replace the only value of a kind by what `change` makes of it, with nobody in between."""
+        with self._database.write() as writer:
+            lock_alive(writer, session)
+            before = states_of(writer, session, kind).get("")
+            after = change(before)
+            if after != before:
+                put_states(writer, session, [(kind, {"": after})], now)
 
     def put_all(self, session: int, states: Iterable[StateValues], now: int) -> None:
         """Keep values of several kinds, all or none."""

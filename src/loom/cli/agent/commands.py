@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from loom.cli.agent.slash import COMMANDS, QUIT, run_slash
-from loom.cli.agent.talk import Talk, check_folder, choose_model, open_talk
+from loom.cli.agent.talk import TALK_LIMITS, Talk, check_folder, choose_model, open_talk
 from loom.cli.store.where import Where, add_scope_options
 from loom.cli.terminal import clean, dim, note, plural, say
 from loom.config.settings import resolve_configuration
 from loom.errors import LoomError
-from loom.loop import Limits
 from loom.project.index.index_file import cache_folder
 
 HISTORY_LINES = 1000
@@ -76,7 +76,7 @@ def run_task(
     """
     with where.open(make=True) as loom, asyncio.Runner() as runner:
         talk = _open(loom, name, True, given)
-        outcome = runner.run(talk.say(task, Limits(steps=steps, cost=cost)))
+        outcome = runner.run(talk.say(task, replace(TALK_LIMITS, steps=steps, cost=cost)))
         runner.run(loom.settle())
         spent, parts = outcome.spent, []
         parts.append(f"{plural(spent.steps, 'answer')}, {spent.tokens:,} tokens, ${spent.cost:.4f}")

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from loom.cli.terminal import bar, clean, dim, note, one_line, plural, say, style, width
+from loom.cli.agent.gauge import Gauge
+from loom.cli.terminal import clean, dim, note, one_line, plural, say, style, width
 from loom.config.settings import Configuration, resolve_configuration
 from loom.context import Context
 from loom.conversation.message import Conversation, Text, ToolCall
@@ -15,7 +16,7 @@ from loom.engine.sessions import Session
 from loom.errors import ChoiceError, LoomError
 from loom.loop import Function, Limits, Loop, LoopEvent, LoopOutcome, SessionDesk
 from loom.loop.functions import show_arguments
-from loom.loop.project_tools import ProjectTools
+from loom.loop.project_tools import MAX_SECONDS, ProjectTools
 from loom.loop.values import (
     AnswerFailed,
     AnswerTaken,
@@ -26,15 +27,15 @@ from loom.loop.values import (
 )
 from loom.project.rules.project_rules import ProjectRules
 from loom.providers.http.connecting import connect
-from loom.providers.models import Model, TextChunk
+from loom.providers.models import CallChunk, Model, ReasoningChunk, TextChunk
 from loom.providers.scripted import ScriptedModel
 
 SYSTEM = (
     "You are a helpful agent. Say what you do in few words, read before you write, and make small "
     "changes."
 )
+TALK_LIMITS = Limits(tool_seconds=MAX_SECONDS + 10)  # a command ends by its own limit
 SCRIPTED = "scripted"  # the name of the model that is used without a key
-GAUGE_COLUMNS = 20
 MAX_SHOWN_LINES = 4  # of the result of a tool
 
 
@@ -52,13 +53,13 @@ class Talk:
         self._functions: tuple[Function, ...] = ()
         self._asks: frozenset[str] = frozenset()
         if tools:
-            found = ProjectTools(folder)
+            found = ProjectTools(folder, permit=self._permit)
             self._functions = found.functions()
             asking = (*found.writing(), *found.running())
             self._asks = frozenset(function.name for function in asking)
         self.model: Model = ScriptedModel.always(answer_by_script)
         self.model_name = SCRIPTED
-        self._is_writing = False
+        self._gauge = Gauge()
 
     def use_model(self, name: str) -> None:
         """Talk to another model from now on."""
@@ -91,13 +92,13 @@ class Talk:
             self._functions,
             approve=self._approve,
             permit=self._permit,
-            limits=limits,
+            limits=limits or TALK_LIMITS,
             listen=self._show,
         )
         try:
             return await loop.run(request)
         finally:
-            self._end_line()
+            self._gauge.end()
 
     # What may run
 
@@ -110,7 +111,7 @@ class Talk:
     def _approve(self, call: ToolCall) -> bool | str:
         if self._yes or call.name not in self._asks or call.name in self._always:
             return True
-        self._end_line()
+        self._gauge.end()
         for name, value in show_arguments(call).items():
             say(f"  {style(name, bold=True)}: {one_line(str(value), width() - 8 - len(name))}")
         if not sys.stdin.isatty():
@@ -129,32 +130,28 @@ class Talk:
         match event:
             case RequestMade(context):
                 self.context = context
-                self._end_line()
-                say(dim(draw_gauge(context, self.session.row.usage.cost)), err=True)
+                self._gauge.begin(context, self.session.row.usage.cost)
             case TextChunk(text):
-                self._write(text)
+                self._gauge.write(_make_printable(text))
+            case ReasoningChunk(text) | CallChunk(arguments=text):
+                self._gauge.count(text)
             case CallStarted(call):
-                self._end_line()
+                self._gauge.end()
                 shown = one_line(call.arguments, width() - len(call.name) - 6)
                 say(f"  {style(call.name, fg='yellow')} {dim(shown)}")
             case CallEnded(_, result):
                 for line in _first_lines(result.parts, result.error):
                     say(dim(f"    {line}"))
             case RequestRefused(error) | AnswerFailed(error):
-                self._end_line()
+                self._gauge.end()
                 note(str(error))
-            case AnswerTaken():
-                self._end_line()
+            case AnswerTaken(answer):
+                self._gauge.end(answer, self.session.row.usage.cost)
 
-    def _write(self, text: str) -> None:
-        safe = "".join(letter if letter in "\n\t" else clean(letter) for letter in text)
-        click.echo(safe, nl=False)
-        self._is_writing = bool(safe) and not safe.endswith("\n")
 
-    def _end_line(self) -> None:
-        if self._is_writing:
-            click.echo()
-            self._is_writing = False
+def _make_printable(text: str) -> str:
+    """The text with its lines and tabs, and with nothing else that moves the cursor."""
+    return "".join(letter if letter in "\n\t" else clean(letter) for letter in text)
 
 
 def open_talk(
@@ -195,29 +192,22 @@ def answer_by_script(request: Conversation) -> str:
     )
 
 
-def draw_gauge(context: Context, cost: float) -> str:
-    """How full the window is, on one line."""
-    report = context.report
-    share = report.input_tokens / max(report.window, 1)
-    drawn = bar(share, GAUGE_COLUMNS).ljust(GAUGE_COLUMNS, "░")
-    parts = [f"{drawn} {report.input_tokens:,} of {report.window:,} tokens", f"{share:.0%}"]
-    if report.dropped:
-        parts.append(f"{plural(report.dropped, 'message')} left out")
-    parts.append(f"epoch {report.epoch}")
-    if cost:
-        parts.append(f"${cost:.4f}")
-    return one_line(" · ".join(parts), width())
-
-
 def _first_lines(parts: Any, failed: bool) -> list[str]:
     text = "\n".join(part.text if isinstance(part, Text) else f"[{part.kind}]" for part in parts)
     lines = text.splitlines() or [""]
-    shown = [one_line(line, width() - 6) for line in lines[:MAX_SHOWN_LINES]]
+    shown = [_indent_line(line) for line in lines[:MAX_SHOWN_LINES]]
     if failed:
         shown[0] = f"✗ {shown[0]}"
     if len(lines) > MAX_SHOWN_LINES:
         shown.append(f"… {plural(len(lines) - MAX_SHOWN_LINES, 'more line')}")
     return shown
+
+
+def _indent_line(line: str) -> str:
+    """A line as it is indented, within the terminal."""
+    line = line.expandtabs(4)
+    indent = min(len(line) - len(line.lstrip()), width() // 2)
+    return " " * indent + one_line(line, width() - 6 - indent)
 
 
 def check_folder(folder: Path) -> Path:

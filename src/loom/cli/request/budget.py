@@ -13,6 +13,7 @@ from loom.budget.counting import gate_counter
 from loom.budget.models import model as find_model
 from loom.budget.zones import MESSAGE_TOKENS, BudgetOptions, allocate_budget, messages_that_fit
 from loom.cli.settings.models import user_overrides
+from loom.cli.settings.reading import read_configuration
 from loom.cli.table import print_table
 from loom.cli.terminal import (
     COLOURS,
@@ -28,7 +29,6 @@ from loom.cli.terminal import (
     width,
 )
 from loom.cli.transcript.show import look
-from loom.config.settings import resolve_configuration
 from loom.conversation.canonical import to_json
 from loom.conversation.message import Message, Text
 from loom.errors import ChoiceError
@@ -76,7 +76,7 @@ def budget(model: str | None, as_json: bool, **given: Unpack[BudgetOptions]) -> 
 
     Without MODEL, the configured model is shown.
     """
-    configured = resolve_configuration()
+    configured = read_configuration().settings
     model = model or configured.model
     if model is None:
         raise ChoiceError("name a MODEL, or configure context.model (see `loom config show`)")
@@ -263,7 +263,7 @@ def count(file: str, model: str | None, by: str, largest: int, as_json: bool) ->
     if several and not as_json:
         say(dim(f"several runs; count one with {clean(file)}#N"))
     for run in runs:
-        wanted = model or run.head.model or resolve_configuration().model
+        wanted = model or run.head.model or read_configuration().settings.model
         named = find_model(wanted, overrides)
         counted = count_run(run, wanted, named.window, bool(named.encoding), largest)
         if as_json:

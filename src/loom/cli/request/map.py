@@ -10,8 +10,8 @@ import click
 from msgspec import to_builtins
 
 from loom.budget.zones import DEFAULTS
+from loom.cli.settings.reading import read_configuration
 from loom.cli.terminal import clean, dim, plural, reading, say, style
-from loom.config.settings import resolve_configuration
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
 
@@ -67,7 +67,8 @@ def map_command(
 
     text = _query(query, query_file)
     if tokens is None:
-        tokens = resolve_configuration(path).zones.get("repo_map") or DEFAULTS["repo_map"]
+        sizes = read_configuration(path).settings.zones
+        tokens = sizes.get("repo_map") or DEFAULTS["repo_map"]
     last: Map | None = None
     with suppress(KeyboardInterrupt) if watch else nullcontext():  # that is how watching ends
         while True:

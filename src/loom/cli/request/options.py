@@ -4,7 +4,7 @@ and how to weave it.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from loom.budget.models import Overrides
 from loom.cli.request.budget import read_several
 from loom.cli.settings.models import user_overrides
+from loom.cli.settings.reading import read_configuration
 from loom.cli.store.where import PROJECT_VARIABLE, Where, add_scope_options
 from loom.cli.terminal import dim, reading, say
 from loom.cli.text_input import parse_source
-from loom.config.settings import Configuration, resolve_configuration
+from loom.config.settings import Configuration
 from loom.context import Context, Options, Policy, RequestOptions, Section, check_options
 from loom.context import weave as weave_request
-from loom.conversation.message import Conversation
+from loom.conversation.message import Conversation, Message
 from loom.dialects import dialect_of_model
 from loom.engine.knowledge import find_question_in
 from loom.engine.remembered import take_defaults
@@ -33,9 +34,10 @@ from loom.engine.sources import (
     add_single_decisions,
     add_single_project,
     choose_single_skills,
+    loses_single_rules,
     read_project,
 )
-from loom.errors import CannotFit, ChoiceError, StoreError
+from loom.errors import CannotFit, ChoiceError, ConfigError, StoreError
 from loom.providers.knowledge import to_sections
 from loom.stores import SessionRow
 from loom.transcripts.runs import Run
@@ -87,14 +89,16 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         if self.session is not None:
             return iter([self._session(self.session, chosen, overrides)]), False
         assert self.file is not None
-        configured = resolve_configuration(self.project or ".")
+        read = read_configuration(self.project or ".")
+        configured = read.settings
         usual = chosen or configured.policy or "default"
         runs, several = read_several(self.file)
         defaults = take_defaults(configured)
 
         def weave_run(run: Run) -> Context:
             with defaults.name_origins():
-                return self._run(run, usual, self._fill_options(run, overrides, configured))
+                asked = self._fill_options(run, overrides, configured)
+                return add_notes(self._run(run, usual, asked), read.notes)
 
         return ((_subject(run), weave_run(run)) for run in runs), several
 
@@ -153,10 +157,30 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
         )
 
     def _run(self, run: Run, policy: str | Policy, asked: RequestOptions) -> Context:
+        """The request of a run. Rules that a message carries are not repeated, if the request shows
+        that message.
+        """
         given = run.conversation()
+        context = self._weave(run, given, policy, asked.copy(), given.messages)
+        if self.project is None:
+            return context
+        options = check_options(policy=policy, **asked)
+        if loses_single_rules(options, given, self.project, context):
+            return self._weave(run, given, policy, asked, ())
+        return context
+
+    def _weave(
+        self,
+        run: Run,
+        given: Conversation,
+        policy: str | Policy,
+        asked: RequestOptions,
+        messages: Sequence[Message],
+    ) -> Context:
         notes: tuple[str, ...] = ()
         if self.project:
-            options = self._add_project(check_options(policy=policy, **asked), given, self.project)
+            options = check_options(policy=policy, **asked)
+            options = self._add_project(options, given, self.project, messages)
             asked["sections"], notes = options.sections, options.notes
         if self.project or self.skills or self.skill_folders:
             notes += self._add_skills(given, policy, asked)
@@ -169,7 +193,9 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 raise CannotFit(f"run #{run.number}: {error}") from None
             raise
 
-    def _add_project(self, options: Options, given: Conversation, project: Path) -> Options:
+    def _add_project(
+        self, options: Options, given: Conversation, project: Path, messages: Sequence[Message]
+    ) -> Options:
         """What is known of a project: decisions in a store, if there is one, the map and rules."""
         try:
             if not self.where.absent():
@@ -179,7 +205,11 @@ class WeaveCommand(Struct, frozen=True, kw_only=True):
                 raise
             # Who names no store need not have one that can be read.
             options = replace(options, notes=(*options.notes, f"no decisions: {error}"))
-        return add_single_project(options, given, project, self.map_tokens is not None)
+        except ConfigError as error:
+            said = f"no decisions: {error.file} may name the store, and it is not used"
+            options = replace(options, notes=(*options.notes, said))
+        is_sized = self.map_tokens is not None
+        return add_single_project(options, given, project, is_sized, messages)
 
     def _add_skills(
         self, given: Conversation, policy: str | Policy, asked: RequestOptions

@@ -10,8 +10,8 @@ from loom.cli import terminal
 from loom.cli.request.budget import read_several
 from loom.cli.request.options import read_policy
 from loom.cli.settings.models import user_overrides
+from loom.cli.settings.reading import read_configuration
 from loom.cli.terminal import clean, columns_of, dim, note, one_line, plural, say, style
-from loom.config.settings import resolve_configuration
 from loom.context import Context, Policy
 from loom.conversation.canonical import to_json
 from loom.engine.replay import PlayedPolicy, ReplayFigures
@@ -69,7 +69,7 @@ def replay(
     Each message of the model was the answer to a call. For each call, the request is built again
     from the messages before it.
     """
-    configured, overrides = resolve_configuration(), user_overrides()
+    configured, overrides = read_configuration().settings, user_overrides()
     policies = [configured.policy or "default"] if names is None else _policies(names)
     runs, several = read_several(file)
     if several and not as_json:

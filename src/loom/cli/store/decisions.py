@@ -276,7 +276,7 @@ def confidence(loom: Loom, name: str, percent: int, folder: str | None, as_json:
 )
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR, may_be_absent=True)
 def list_decisions(loom: Loom, folder: str | None, as_json: bool, **given: Any) -> None:
     """List decisions, the newest first."""
     if given["commit"]:
@@ -299,7 +299,7 @@ def list_decisions(loom: Loom, folder: str | None, as_json: bool, **given: Any) 
 )
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR, may_be_absent=True)
 def search(
     loom: Loom, text: str, folder: str | None, as_json: bool, limit: int, status: Any
 ) -> None:
@@ -349,7 +349,7 @@ def show(loom: Loom, name: str, folder: str | None, as_json: bool) -> None:
 @decisions.command()
 @_FOLDER
 @_JSON
-@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR, may_be_absent=True)
 def pulse(loom: Loom, folder: str | None, as_json: bool) -> None:
     """Say how healthy the decisions are, and what to look at."""
     found = _decisions_of(loom, None, folder)
@@ -370,7 +370,7 @@ def pulse(loom: Loom, folder: str | None, as_json: bool) -> None:
 )
 @_FOLDER
 @_OUTPUT
-@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR, may_be_absent=True)
 def graph(loom: Loom, folder: str | None, output: Path | None, **given: Any) -> None:
     """Draw decisions as a Mermaid flowchart.
 
@@ -397,7 +397,7 @@ def graph(loom: Loom, folder: str | None, output: Path | None, **given: Any) -> 
 @click.option("--limit", type=click.IntRange(min=1), help="Most decisions to write.")
 @_FOLDER
 @_OUTPUT
-@in_store(agent=READS_AS_AGENT, creator=_CREATOR)
+@in_store(agent=READS_AS_AGENT, creator=_CREATOR, may_be_absent=True)
 def export(
     loom: Loom, folder: str | None, output: Path | None, form: str, limit: int | None, **given: Any
 ) -> None:

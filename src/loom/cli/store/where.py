@@ -11,8 +11,10 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from loom.config.settings import resolve_configuration
+from loom.cli.settings.reading import find_configuration, read_configuration
+from loom.cli.terminal import dim, say
 from loom.engine.loom import Loom
+from loom.engine.remembered import take_defaults
 from loom.errors import StoreError
 from loom.project.index.index_file import cache_folder
 from loom.stores import STORE_VARIABLE, find_absent, open_database
@@ -34,27 +36,37 @@ class Where(Struct, frozen=True):
     folder: str = "."  # whose configuration is used
 
     def address(self) -> str | None:
-        """The store that is named, or that is configured; None if neither."""
+        """The store that is named, or that is configured; None if neither.
+
+        A project's file that is wrong may name one. Only if another origin does, which is stronger,
+        the file is not needed.
+        """
         if self.store is not None:
             return self.store
-        return resolve_configuration(self.folder).store
+        found = find_configuration(self.folder)
+        if found.problem and found.settings.store is None:
+            raise found.problem.extend("it may name the store: --store names another")
+        return found.settings.store
 
-    def open(self, make: bool = False, creator: str = "loom session new") -> Loom:
+    def open(
+        self, make: bool = False, creator: str = "loom session new", may_be_absent: bool = False
+    ) -> Loom:
         """Only who has something to write makes a store where there is none; a slip in its name
         should not. `creator` is a command that makes one.
+
+        If it `may_be_absent` and nobody names it, a store that is not there is an empty one.
         """
-        if not make and (address := self.absent()):
-            raise StoreError(
-                f"there is no store at {address} yet; {creator} creates one, or choose another "
-                "with --store"
-            )
-        return Loom.open(
-            self.store,
-            tenant=self.tenant,
-            project=self.project,
-            agent=self.agent,
-            folder=self.folder,
-        )
+        address = self.address()
+        if not make and (absent := self.absent()):
+            said = f"there is no store at {absent} yet; {creator} creates one"
+            if address is not None or not may_be_absent:
+                raise StoreError(f"{said}, or choose another with --store")
+            say(dim(said), err=True)
+            address = ":memory:"
+        found = read_configuration(self.folder)
+        loom = Loom.open(address, tenant=self.tenant, project=self.project, agent=self.agent)
+        loom.configuration, loom.defaults = found.settings, take_defaults(found.settings)
+        return loom
 
     def transcript_index(self) -> Path:
         """The file with the index of transcripts: next to a store that is a file, and else with the
@@ -112,18 +124,21 @@ def add_scope_options(
 
 
 def in_store(
-    make: bool = False, agent: str = CREATES_AS_AGENT, creator: str = "loom session new"
+    make: bool = False,
+    agent: str = CREATES_AS_AGENT,
+    creator: str = "loom session new",
+    may_be_absent: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an open `loom`, closed after it; `agent` says what its --agent does.
 
     With `make`, the store is made where there is none. Else an error names the command `creator`,
-    which makes one.
+    which makes one; with `may_be_absent`, there is nothing in it.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(where: Where, **given: Any) -> None:
-            with where.open(make, creator) as loom:
+            with where.open(make, creator, may_be_absent) as loom:
                 command(loom=loom, **given)
 
         return add_scope_options(run, agent=agent)

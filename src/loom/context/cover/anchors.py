@@ -8,7 +8,7 @@ depends on what will be asked.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Literal, assert_never
@@ -87,15 +87,6 @@ _RUN = rf"""(?P<url>[A-Za-z][A-Za-z+]{{1,9}}://[^\s"'`<>()\[\]{{}}\\{_CJK}]+)
 # passed over at once.
 _PASSED = r"""(?:[A-Za-z][a-z]*+[.:-]?+[\s,;!?'"()\[\]{}<>=*|&%$^]++)+|"""
 _ESCAPE = r"\\(?:u[0-9a-fA-F]{4}|.)|"
-_PLAIN_RUNS, _ESCAPED_RUNS = (
-    re.compile(_PASSED + _RUN, re.VERBOSE),
-    re.compile(_ESCAPE + _PASSED + _RUN, re.VERBOSE),
-)
-_MIXED_RUNS, _MIXED_ESCAPED_RUNS = (
-    re.compile(_RUN, re.VERBOSE),
-    re.compile(_ESCAPE + _RUN, re.VERBOSE),
-)
-_HAS_CJK = re.compile(f"[{_CJK}]")
 _PARTS = re.compile(r"\w+")
 _NAME = re.compile(
     r"""\w*[^\W\d_]_\w+ | _\w{2,}           # snake_case
@@ -426,18 +417,26 @@ def _kind(anchor: str) -> Kind:
 Found = tuple[int, int, str]  # where an anchor begins and ends in a line, and its text
 
 
+# Sets of letters this large take many milliseconds to compile, so that is left to the first use.
+@cache
+def _cjk_letter() -> re.Pattern[str]:
+    return re.compile(f"[{_CJK}]")
+
+
+@cache
+def _runs(escaped: bool, mixed: bool) -> re.Pattern[str]:
+    passed = _RUN if mixed else _PASSED + _RUN
+    return re.compile(_ESCAPE + passed if escaped else passed, re.VERBOSE)
+
+
 def find_anchors(line: str, escaped: bool = False) -> list[Found]:
     r"""The anchors of a line. In escaped text, as in the arguments of a call, `\n` and its like
     belong to no word.
     """
     found: list[Found] = []
     # Among signs that have no spaces between words, every Latin word is a name.
-    mixed = not line.isascii() and _HAS_CJK.search(line) is not None
-    if mixed:
-        plain, raw = _MIXED_RUNS, _MIXED_ESCAPED_RUNS
-    else:
-        plain, raw = _PLAIN_RUNS, _ESCAPED_RUNS
-    for match in (raw if escaped else plain).finditer(line):
+    mixed = not line.isascii() and _cjk_letter().search(line) is not None
+    for match in _runs(escaped, mixed).finditer(line):
         kind = match.lastgroup
         if kind is None:
             continue

@@ -9,6 +9,7 @@ Rules of this file:
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from loom.conversation.message import Message
 
@@ -59,13 +60,22 @@ _AGREES = re.compile(
     r"|proceed|no|nope|hmm|ja|oui|si|sí|да|好|是|はい|네)\b",
     re.IGNORECASE,
 )
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _WORD = re.compile(r"\w+")
+
+
+@cache
+def _cjk_letter() -> re.Pattern[str]:
+    """Compiled at the first use: it takes many milliseconds."""
+    return re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+
+
+def _cjk_letters(text: str) -> int:
+    return 0 if text.isascii() else len(_cjk_letter().findall(text))
 
 
 def count_words(text: str) -> int:
     """How many words a text has, also where they are not parted by spaces."""
-    return len(text.split()) + len(_CJK.findall(text)) // CJK_CHARS
+    return len(text.split()) + _cjk_letters(text) // CJK_CHARS
 
 
 def is_command(text: str) -> bool:
@@ -79,7 +89,7 @@ def states_task(text: str) -> bool:
     words = text.split()
     if not words or is_command(text):
         return False
-    if len(words) == 1 and not _CJK.search(text):  # a path, a file, a name
+    if len(words) == 1 and not _cjk_letters(text):  # a path, a file, a name
         return False
     named = [word.strip(".,!?:;").lower() for word in words]
     return count_words(text) >= MIN_TASK_WORDS and not _GREETINGS.issuperset(named)

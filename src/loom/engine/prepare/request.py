@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.config.project_file import ProjectFile
 from loom.context import (
     Context,
     EpochEnds,
@@ -22,7 +23,7 @@ from loom.context import (
     forget_dropped,
     go_on,
 )
-from loom.conversation.message import Conversation
+from loom.conversation.message import Conversation, Message
 from loom.engine.prepare.overflow import find_newer_half, note_overflow
 from loom.engine.prepare.remember import LastRequest, ratio_of, remember
 from loom.engine.prepare.standing import (
@@ -74,9 +75,11 @@ from loom.engine.sources import (
     choose_lasting_notes,
     count_decisions,
     draw_epoch_map,
+    drop_repeated_notes,
     gather,
     keep_own_notes,
     keep_shown_map,
+    loses_rules,
 )
 from loom.engine.summing import digests_of, join_texts
 from loom.engine.views import View, find_reached, restore_view
@@ -114,6 +117,7 @@ class RequestInput(Struct, frozen=True, kw_only=True):
     renewing: EpochReason | None = None
     handoff: Handoff | None = None
     project: "RankedProject | None" = None
+    project_file: ProjectFile | None = None
     knowledge: Findings | None = None
     skills: "SkillRequest | None" = None
     remembers: bool = False
@@ -234,6 +238,7 @@ def _ask_sources(asked: RequestInput, path: Path, head: Conversation) -> Asking:
         asides=() if style.document else tuple(asked.store.sessions.newest_asides(asked.row, path)),
         project=asked.project,
         folder=asked.project.root if asked.project else "",
+        project_file=asked.project_file,
         knowledge=asked.knowledge,
         skills=asked.skills,
         remembers=asked.remembers,
@@ -324,6 +329,7 @@ def _go_on(
     # what the epoch began with was sent then, so a provider has it as long as an answer's
     is_cold = found.options.cold and asked.style.now - view.as_of > COLD_MS
     options = replace(found.options, ratio=view.ratio, cold=is_cold)
+    assembled = assemble(asked.style, reading, found.overlay, view.as_of, options.policy.merge)
     full = gather(
         replace(
             found.asking,
@@ -333,10 +339,10 @@ def _go_on(
             map=view.map,
             memory=keep_own_notes(found.asking, view),
             texts=view.texts,
+            messages=assembled.messages,
         ),
         EPOCH_SOURCES,
     )
-    assembled = assemble(asked.style, reading, found.overlay, view.as_of, options.policy.merge)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
     context = go_on(said, full, pins, view.epoch, assembled.places, asked.fetch)
     if isinstance(context, EpochEnds):
@@ -489,11 +495,20 @@ def _begin(
     )
     asking = replace(found.asking, path=found.path, options=options, summary=told.text, begins=True)
     asking = _draw_map(asking)
-    asking = replace(asking, texts=begin_texts(asking))
-    asking = replace(asking, memory=choose_lasting_notes(asking))
-    full = gather(asking, EPOCH_SOURCES)
     said, pins = replace(found.head, messages=assembled.messages), place_pins(found.pins, assembled)
-    context = build(said, full, pins, begins, assembled.places, asked.fetch)
+
+    def make(messages: Sequence[Message]) -> tuple[Asking, Options, Context]:
+        began = _begin_sources(replace(asking, messages=messages))
+        full = gather(began, EPOCH_SOURCES)
+        return began, full, build(said, full, pins, begins, assembled.places, asked.fetch)
+
+    began_asking, full, context = make(assembled.messages)
+    if loses_rules(began_asking, context):
+        # Of messages that carry rules, only those count that the request shows.
+        began_asking, full, context = make(context.conversation.messages)
+        if loses_rules(began_asking, context):
+            began_asking, full, context = make(())
+    asking = began_asking
     context = _recall(asked, found, full, said, context)
     if found.is_damaged:
         context = _with_damage(context)
@@ -514,6 +529,12 @@ def _begin(
     return _with_notes(context, found.overlay, asked, full.notes), replace(
         began, view=view, note=told.note
     )
+
+
+def _begin_sources(asking: Asking) -> Asking:
+    """The same with what sources have for an epoch that begins."""
+    asking = replace(asking, texts=begin_texts(asking))
+    return replace(asking, memory=choose_lasting_notes(asking))
 
 
 def _draw_map(asking: Asking) -> Asking:
@@ -600,7 +621,7 @@ def _with_notes(
     """The context with a line in its report for each message that is hidden from it, and notes of
     the tree, the sources, the project and the knowledge bases.
     """
-    notes = (*overlay.notes, *said, *asked.notes)
+    notes = drop_repeated_notes((*overlay.notes, *said, *asked.notes))
     for source in (asked.project, asked.knowledge):
         notes = (*notes, *(source.notes if source else ()))
     if not overlay.hidden and not notes:

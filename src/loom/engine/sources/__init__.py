@@ -15,13 +15,13 @@ Other words in the system text end the epoch. So a new source uses a zone of the
 is stored in the view.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 
 from msgspec.structs import replace
 
 from loom.context import Context, Options
-from loom.conversation.message import Conversation
+from loom.conversation.message import Conversation, Message
 from loom.engine.sources import (
     agent_blocks,
     decisions,
@@ -36,7 +36,7 @@ from loom.engine.sources import (
     system_messages,
     working_state,
 )
-from loom.engine.sources.asking import Asking, Begin, Gather
+from loom.engine.sources.asking import Asking, Begin, Gather, drop_repeated_notes
 from loom.engine.sources.decisions import (
     DecisionQuestion,
     add_single_decisions,
@@ -52,7 +52,13 @@ from loom.engine.sources.project_map import (
     rank_project,
     read_project,
 )
-from loom.engine.sources.rules import RulesPreview, gather_single_rules, preview_rules
+from loom.engine.sources.rules import (
+    RulesPreview,
+    gather_single_rules,
+    loses_rules,
+    loses_single_rules,
+    preview_rules,
+)
 from loom.engine.sources.skills import SingleSkills, choose_single_skills
 from loom.engine.sources.working_state import is_in_requests
 from loom.engine.views import EpochText
@@ -108,7 +114,8 @@ def begin_texts(asking: Asking) -> dict[str, EpochText]:
 def add_notes(context: Context, notes: Iterable[str]) -> Context:
     """The context with notes of sources in its report."""
     report = context.report
-    return replace(context, report=replace(report, notes=(*report.notes, *notes)))
+    merged = drop_repeated_notes((*report.notes, *notes))
+    return replace(context, report=replace(report, notes=merged))
 
 
 def add_single_project(
@@ -116,10 +123,13 @@ def add_single_project(
     given: Conversation,
     project: "str | PathLike[str]",
     is_map_sized: bool = False,
+    messages: Sequence[Message] = (),
 ) -> Options:
-    """The options with the map and the rules of a project for a request that is on its own."""
+    """The options with the map and the rules of a project for a request that is on its own. Rules
+    that `messages` carry are not repeated.
+    """
     options = add_single_map(options, given, project, is_map_sized)
-    sections, notes = gather_single_rules(options, given, project)
+    sections, notes = gather_single_rules(options, given, project, messages)
     return replace(
         options,
         sections=(*options.sections, *sections),
@@ -146,10 +156,13 @@ __all__ = [
     "choose_single_skills",
     "count_decisions",
     "draw_epoch_map",
+    "drop_repeated_notes",
     "gather",
     "is_in_requests",
     "keep_own_notes",
     "keep_shown_map",
+    "loses_rules",
+    "loses_single_rules",
     "preview_rules",
     "rank_project",
     "read_project",

@@ -1,13 +1,14 @@
 """The one shape of all sources: what they look at, and what they add to a request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
+from loom.config.project_file import ProjectFile
 from loom.context import Context, Handoff, Options, Section, Working
-from loom.conversation.message import Conversation
+from loom.conversation.message import Conversation, Message
 from loom.engine.reading import ReadingStyle
 from loom.engine.recalling import RecallLookup, Recollections
 from loom.engine.views import EpochMap, EpochMemory, EpochText
@@ -29,8 +30,9 @@ class Asking(Struct, frozen=True, kw_only=True):
     The row of a guest has the key 0: it has nothing of its own. `remembers`: notes of the session
     may be shown; a guest has none. `begins` says that an epoch begins with this request.
     `knowledge` is None if no knowledge base was asked. `texts` are those that the epoch began with,
-    by the names of their sources. `folder` is that of the project, as an absolute path.
-    `skills` is None if no skills were asked for.
+    by the names of their sources. `folder` is that of the project, as an absolute path, and
+    `project_file` its configuration; None if it was not read yet.
+    `skills` is None if no skills were asked for. `messages` are those that the request may show.
 
     A source of the tail gets the `context` as it is without it, the path with what bears on it, and
     what `find`s old messages.
@@ -52,7 +54,9 @@ class Asking(Struct, frozen=True, kw_only=True):
     memory: EpochMemory | None = None
     texts: Mapping[str, EpochText] = {}
     folder: str = ""
+    project_file: ProjectFile | None = None
     skills: "SkillRequest | None" = None
+    messages: Sequence[Message] = ()
     remembers: bool = False
     begins: bool = False
     context: Context | None = None
@@ -71,6 +75,14 @@ class SourceSections(Struct, frozen=True, kw_only=True):
     ahead: int = 0
     handles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def drop_repeated_notes(notes: Iterable[str]) -> tuple[str, ...]:
+    """Notes without those that are there twice, or that another one begins with."""
+    found = tuple(dict.fromkeys(notes))
+    return tuple(
+        note for note in found if not any(other.startswith(f"{note}; ") for other in found)
+    )
 
 
 NOTHING = SourceSections()

@@ -28,6 +28,7 @@ from loom.decisions.section import (
     write_section,
 )
 from loom.decisions.values import RECENT_KINDS, Decision
+from loom.decisions.verdicts import Verdict, find_verdicts
 from loom.engine.knowledge import find_question
 from loom.engine.notes import find_asked_terms
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections
@@ -173,13 +174,14 @@ def find_decisions(
         most = _limit_listed(tokens, TOKENS_PER_ENTRY)
         session = found.of_session(scope, question.session, most)
     links = _find_links(store, scope, _merge(latest, matching, prior, session))
-    recent = [each for each in latest if each.id not in links.rejected][:MAX_RECENT]
+    rejected = {option for option, each in links.verdicts.items() if each.is_rejected}
+    recent = [each for each in latest if each.id not in rejected][:MAX_RECENT]
     earlier = [
         each
         for each in matching
-        if _is_recent_kind(each) and each not in recent and each.id not in links.rejected
+        if _is_recent_kind(each) and each not in recent and each.id not in rejected
     ]
-    prior = _merge(prior, (each for each in (*latest, *matching) if each.id in links.rejected))
+    prior = _merge(prior, (each for each in (*latest, *matching) if each.id in rejected))
     prior = [each for each in prior if is_shown(each) and each.id not in links.resolved]
     lessons = _choose_lessons(prior, scores)
     return DecisionLists(
@@ -194,7 +196,9 @@ def find_decisions(
         scores=scores,
         replacements=_find_titles(store, scope, lessons, links),
         reasons=links.reasons,
-        rejected=frozenset(links.rejected),
+        rejected=frozenset(rejected),
+        verdicts=_describe_verdicts(store, scope, links.verdicts),
+        judged={option: each.newest.created for option, each in links.verdicts.items()},
     )
 
 
@@ -261,11 +265,15 @@ def _write_update(asking: Asking, began: EpochText | None, tokens: int) -> str:
     lists = find_decisions(asking.store, _question(asking), tokens, with_earlier=False)
     listed = _merge(lists.goals, lists.recent, lists.session, lists.lessons)
     # In the same millisecond, only what the section does not show is new.
-    changed = [each for each in listed if each.updated >= int(since) + (each.id in shown)]
+    changed = [
+        each
+        for each in listed
+        if max(each.updated, lists.judged.get(each.id, 0)) >= int(since) + (each.id in shown)
+    ]
     form = SectionForm(
         tokens=tokens, count=_counter(asking.options, asking.head), write_time=write_time
     )
-    return write_changes([each for each in changed if is_shown(each)], form)
+    return write_changes([each for each in changed if is_shown(each)], lists, form)
 
 
 def _write_for(asking: Asking) -> DecisionSection:
@@ -351,14 +359,14 @@ def _choose_lessons(prior: Sequence[Decision], scores: dict[str, float]) -> list
 
 
 class _Links(Struct, frozen=True):
-    """What edges say of decisions: what replaced them, which were rejected, why, and which revisits
-    led to something.
+    """What edges say of decisions: what replaced them, why, which revisits led to something, and
+    what became of options.
     """
 
     replaced: dict[str, str]
-    rejected: set[str]
     resolved: set[str]
     reasons: dict[str, str]
+    verdicts: dict[str, Verdict]
 
 
 def _find_links(store: Store, scope: DecisionScope, listed: Iterable[Decision]) -> _Links:
@@ -368,17 +376,27 @@ def _find_links(store: Store, scope: DecisionScope, listed: Iterable[Decision]) 
         for each in listed
         if each.status == "superseded" or each.kind in ("option", "revisit")
     }
-    links = _Links({}, set(), set(), {})
-    for edge in store.decisions.edges_of(scope, kinds) if kinds else ():
+    edges = store.decisions.edges_of(scope, kinds) if kinds else []
+    verdicts = find_verdicts(edges, {each for each, kind in kinds.items() if kind == "option"})
+    reasons = {option: each.newest.rationale for option, each in verdicts.items()}
+    links = _Links({}, set(), reasons, verdicts)
+    for edge in edges:
         if edge.kind == "supersedes" and edge.source in kinds:
             links.replaced[edge.source] = edge.target
             links.reasons[edge.source] = edge.rationale
-        elif edge.kind == "rejected" and kinds.get(edge.target) == "option":
-            links.rejected.add(edge.target)
-            links.reasons[edge.target] = edge.rationale
         elif edge.kind != "rejected" and kinds.get(edge.source) == "revisit":
             links.resolved.add(edge.source)
     return links
+
+
+def _describe_verdicts(
+    store: Store, scope: DecisionScope, verdicts: dict[str, Verdict]
+) -> dict[str, str]:
+    """Of options that were chosen and rejected, both in words, by their ids."""
+    sources = {name for each in verdicts.values() for name in each.name_sources()}
+    titles = {name: store.decisions.find(scope, name).title for name in sources}
+    words = {option: each.describe(titles) for option, each in verdicts.items()}
+    return {option: said for option, said in words.items() if said}
 
 
 def _find_titles(

@@ -125,9 +125,16 @@ def add_single_map(
     room = MapRoom.find(options, given, count_given(options, given))
     if is_sized:
         room = replace(room, spare=0)
-    made = draw_epoch_map(options, given, look_at(project, asked_in(given.messages)), room)
+    ranked = look_at(project, asked_in(given.messages))
+    made = draw_epoch_map(options, given, ranked, room)
+    if made is None:
+        return options
     options = room.widen(options, given, made)
-    return replace(options, sections=(*options.sections, _section(made))) if made else options
+    return replace(
+        options,
+        sections=(*options.sections, _section(made)),
+        notes=(*options.notes, *_note_no_map(made, ranked, room.zone)),
+    )
 
 
 def keep_shown_map(made: EpochMap | None, report: Report) -> EpochMap | None:
@@ -151,16 +158,34 @@ def gather(asking: Asking) -> SourceSections:
         return SourceSections(sections=sections)
     # No zone of its own: one more would make all others smaller, and so the text that a provider
     # has cached another.
-    tokens = min(MAX_NEWS_TOKENS, budget_for(asking.options, asking.head).usable // 8)
-    if asking.begins:
-        return SourceSections(sections=sections, ahead=tokens)
+    budget = budget_for(asking.options, asking.head)
+    tokens = min(MAX_NEWS_TOKENS, budget.usable // 8, budget["repo_map"])
+    news: tuple[Section, ...] = ()
+    if not asking.begins:
+        news = _news(asking, asking.project, tokens - Section.FRAME_TOKENS)
     return SourceSections(
-        sections=(*sections, *_news(asking, asking.project, tokens - Section.FRAME_TOKENS))
+        sections=(*sections, *news),
+        ahead=tokens if asking.begins else 0,
+        notes=() if news else _note_no_map(asking.map, asking.project, budget["repo_map"]),
     )
 
 
+def _note_no_map(made: EpochMap | None, project: "RankedProject", zone: int) -> tuple[str, ...]:
+    """Why a map that was asked for has nothing in it; nothing if it has, or if none was drawn."""
+    if made is None or made.text:
+        return ()
+    if not project.entries:
+        return ("no map: the project has no files that Loom reads",)
+    if not zone:
+        return ("no map: its zone has 0 tokens",)
+    fits = f"no file of the project fits in its zone of {zone:,} tokens"
+    return (f"no map: {fits}; enlarge the zone or the window",)
+
+
 def _news(asking: Asking, project: "RankedProject", tokens: int) -> tuple[Section, ...]:
-    """What a request needs beyond the map in its system text."""
+    """What a request needs beyond the map in its system text, within the zone of that."""
+    if tokens <= 0:
+        return ()
     count = _counter(asking.options, asking.head)
     shown = asking.map.files if asking.map else {}
     if shown:

@@ -4,15 +4,16 @@ in the tail what changed since.
 `AGENTS.md` is in the zone `memory`; all others are in the zone `rules`.
 """
 
-from collections.abc import Callable, Sequence
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from loom.budget.counting import gate_counter
-from loom.context import Options, Section, budget_for
-from loom.conversation.message import Conversation
+from loom.context import Context, Options, Section, budget_for
+from loom.conversation.message import Conversation, Message
 from loom.engine.sources.asking import NOTHING, Asking, SourceSections
 from loom.engine.sources.memory import RULES_SOURCE, can_remember
 from loom.engine.views import EpochText
@@ -32,7 +33,8 @@ MEMORY_SHARE = 0.75  # of the zone `memory`, if the session has notes too
 _DEFAULT_ZONE_TOKENS = 2048
 _MAX_ZONE_SHARE = 8
 _MAX_FREE_SHARE = 4  # of what system text and tools leave: the part that rules may take
-_NOTE = "# "  # begins a name that is a note
+# begin a name that is a note: on the text, and on files as they were when it was written
+_NOTE, _FILE_NOTE = "# ", "! "
 
 
 # The room `project` is loaded where there is a folder: most requests have none.
@@ -58,17 +60,22 @@ def gather(asking: Asking) -> SourceSections:
     rules, agents = asking.texts.get(SOURCE), asking.texts.get(MEMORY_SOURCE)
     sections = _make_sections(rules.text if rules else "", agents.text if agents else "")
     names = (*(rules.names if rules else ()), *(agents.names if agents else ()))
-    notes = tuple(name.removeprefix(_NOTE) for name in names if name.startswith(_NOTE))
+    notes = _find_notes(names, _NOTE)
     if not asking.folder:
         return SourceSections(sections=sections, notes=notes)
     budget = budget_for(asking.options, asking.head)
     room = min(MAX_UPDATE_TOKENS, budget.usable // MAX_UPDATE_SHARE) - Section.FRAME_TOKENS
     if asking.begins:
+        notes = (*_find_notes(names, _FILE_NOTE), *notes)
         return SourceSections(sections=sections, notes=notes, ahead=max(room, 0) if sections else 0)
     update, problems = _write_update(asking, names, sections, room)
     if update:
         sections = (*sections, Section(TAIL_ZONE, update, ORIGIN))
-    return SourceSections(sections=sections, notes=tuple(dict.fromkeys((*notes, *problems))))
+    return SourceSections(sections=sections, notes=tuple(dict.fromkeys((*problems, *notes))))
+
+
+def _find_notes(names: Iterable[str], mark: str) -> tuple[str, ...]:
+    return tuple(name.removeprefix(mark) for name in names if name.startswith(mark))
 
 
 class RulesZone(Struct, frozen=True):
@@ -92,12 +99,17 @@ def preview_rules(
     given: Conversation,
     project: "str | PathLike[str]",
     touched: Sequence[str] = (),
+    messages: Sequence[Message] = (),
 ) -> RulesPreview:
-    """The rules for a request that is on its own. `touched` are paths that one works on."""
+    """The rules for a request that is on its own. `touched` are paths that one works on, `messages`
+    those that the request shows.
+    """
+    from loom.project.rules.carried import CarriedTexts
     from loom.project.rules.project_rules import load_rules, make_pieces
 
     rules = load_rules(project, touched, options.caches.files)
-    pieces, repeats = make_pieces(rules, _find_said_texts(options, given))
+    said = _find_said_texts(options, given)
+    pieces, repeats = make_pieces(rules, said, carried=CarriedTexts(messages))
     zones = tuple(
         RulesZone(
             zone,
@@ -106,23 +118,59 @@ def preview_rules(
         )
         for zone, is_memory in ((ZONE, False), (MEMORY_ZONE, True))
     )
-    cuts = (note for zone in zones for note in _tell_cuts(zone.written))
+    cuts = (note for zone in zones for note in _tell_cuts(zone.written, zone.name))
     return RulesPreview(rules, zones, (*rules.notes, *repeats, *cuts))
 
 
 def gather_single_rules(
-    options: Options, given: Conversation, project: "str | PathLike[str]"
+    options: Options,
+    given: Conversation,
+    project: "str | PathLike[str]",
+    messages: Sequence[Message] = (),
 ) -> tuple[list[Section], list[str]]:
     """The rules for a request that is on its own, and notes on them. What the conversation is about
-    decides which folders are at work.
+    decides which folders are at work; `messages` are those that the request shows.
     """
+    found = preview_rules(options, given, project, _find_touched(given), messages)
+    texts = [zone.written.text for zone in found.zones]
+    return list(_make_sections(*texts)), list(found.notes)
+
+
+def loses_single_rules(
+    options: Options, given: Conversation, project: "str | PathLike[str]", context: Context
+) -> bool:
+    """Whether a message that carries rules of a project is not in a request, or not complete."""
+    from loom.project.rules.project_rules import load_rules
+
+    rules = load_rules(project, _find_touched(given), options.caches.files)
+    return _loses(rules, given.messages, context.conversation.messages)
+
+
+def loses_rules(asking: Asking, context: Context) -> bool:
+    """The same for a request with which an epoch begins."""
+    if not asking.folder or not asking.messages:
+        return False
+    return _loses(_load(asking), asking.messages, context.conversation.messages)
+
+
+def _loses(rules: "ProjectRules", before: Sequence[Message], after: Sequence[Message]) -> bool:
+    from loom.project.rules.carried import CarriedTexts
+
+    carried, shown = CarriedTexts(before), None
+    for source in rules.sources:
+        if not source.file.problem and carried.has(source.file.text):
+            shown = shown or CarriedTexts(after)
+            if not shown.has(source.file.text):
+                return True
+    return False
+
+
+def _find_touched(given: Conversation) -> Sequence[str]:
+    """The paths that a conversation is about."""
     from loom.project.touched import asked_in
 
     asked = asked_in(given.messages)
-    touched = _find_paths(asked.query, asked.touched)
-    found = preview_rules(options, given, project, touched)
-    texts = [zone.written.text for zone in found.zones]
-    return list(_make_sections(*texts)), list(found.notes)
+    return _find_paths(asked.query, asked.touched)
 
 
 def _make_sections(rules: str, agents: str) -> tuple[Section, ...]:
@@ -136,23 +184,25 @@ def _make_sections(rules: str, agents: str) -> tuple[Section, ...]:
 def _write_for_epoch(asking: Asking, is_memory: bool) -> EpochText | None:
     if not asking.folder or asking.style.document:
         return None
+    from loom.project.rules.carried import CarriedTexts
     from loom.project.rules.changes import name_files
     from loom.project.rules.project_rules import make_pieces
 
-    rules = _load(asking)
-    pieces, repeats = make_pieces(rules, _find_said_texts(asking.options, asking.head))
+    rules, said = _load(asking), _find_said_texts(asking.options, asking.head)
+    pieces, repeats = make_pieces(rules, said, carried=CarriedTexts(asking.messages))
     own = [piece for piece in pieces if piece.is_memory is is_memory]
     options, head = asking.options, asking.head
     if is_memory:
         share = MEMORY_SHARE if can_remember(asking) else 1.0
         written = _write(options, head, own, MEMORY_ZONE, share)
-        cuts = tuple(f"{_NOTE}{note}" for note in _tell_cuts(written))
+        cuts = tuple(f"{_NOTE}{note}" for note in _tell_cuts(written, MEMORY_ZONE))
         return EpochText(written.text, cuts) if own else None
     written = _write(options, head, own, ZONE)
     if not rules.sources and not rules.notes:
         return None
-    notes = (*rules.notes, *repeats, *_tell_cuts(written))
-    return EpochText(written.text, (*name_files(rules), *(f"{_NOTE}{note}" for note in notes)))
+    notes = [f"{_FILE_NOTE}{note}" for note in rules.notes]
+    notes += [f"{_NOTE}{note}" for note in (*repeats, *_tell_cuts(written, ZONE))]
+    return EpochText(written.text, (*name_files(rules), *notes))
 
 
 def _write(
@@ -190,14 +240,19 @@ def _write_update(
     asking: Asking, names: Sequence[str], sections: Sequence[Section], tokens: int
 ) -> tuple[str, tuple[str, ...]]:
     """What the tail says of rules that changed since, and what is to be known of the files now."""
+    from loom.project.rules.carried import CarriedTexts
     from loom.project.rules.changes import ShownTexts, is_same, read_names, write_changes
 
     # A folder that is no longer at work has its rules in the system text all the same.
     rules = _load(asking, [file.path for file in read_names(names)])
     if is_same(names, rules):
         return "", rules.notes
+    # Messages may have rules as they were, or as they are now.
+    names_of_files = {posixpath.basename(source.file.path) for source in rules.sources}
+    names_of_files |= {posixpath.basename(file.path) for file in read_names(names)}
+    messages = CarriedTexts(asking.messages).find_naming(names_of_files)
     shown = ShownTexts(
-        tuple(section.text for section in sections),
+        (*(section.text for section in sections), *messages),
         tuple(_find_said_texts(asking.options, asking.head)),
     )
     count = _count(asking.options, asking.head)
@@ -211,7 +266,8 @@ def _load(asking: Asking, known: Sequence[str] = ()) -> "ProjectRules":
     if asking.project is not None:
         asked = asking.project.asked
         touched = _find_paths(asked.query, asked.touched)
-    return load_rules(asking.folder, (*touched, *known), asking.options.caches.files)
+    read = asking.options.caches.files
+    return load_rules(asking.folder, (*touched, *known), read, asking.project_file)
 
 
 def _find_paths(query: str, touched: Sequence[str]) -> Sequence[str]:
@@ -226,14 +282,22 @@ def _find_said_texts(options: Options, head: Conversation) -> list[str]:
     return [*(message.text for message in head.system), *(each.text for each in options.sections)]
 
 
-def _tell_cuts(written: "WrittenRules") -> list[str]:
-    """A note for each piece that is not complete."""
-    return [
+def _tell_cuts(written: "WrittenRules", zone: str) -> list[str]:
+    """A note for each piece that is cut, and one for all that have no room."""
+    notes = [
         f"{each.piece.path}: {each.tokens:,} of about {each.full_tokens:,} tokens of "
         f"{each.piece.heading.lstrip('# ')} are in the request: {each.left_out.strip('[]')}"
         for each in written.pieces
-        if each.left_out
+        if each.left_out and each.text
     ]
+    missing: dict[str, int] = {}
+    for each in written.pieces:
+        if not each.text:
+            missing[each.piece.path] = missing.get(each.piece.path, 0) + each.full_tokens
+    if missing:
+        files = ", ".join(f"{path} (about {tokens:,} tokens)" for path, tokens in missing.items())
+        notes.append(f"no room in the zone {zone} for rules of {files}")
+    return notes
 
 
 def _count(options: Options, head: Conversation) -> Callable[[str], int]:

@@ -10,10 +10,11 @@ from typing import overload
 import msgspec
 from msgspec import Struct
 
+from loom.conversation.words import blank_signs
 from loom.project.index.files import is_generated, read_text
 from loom.project.parse.languages import NeedsGrammar, Way, parse
 from loom.project.parse.symbols import Definition, Kind, ParsedFile
-from loom.project.parse.terms import terms_in, terms_of
+from loom.project.parse.terms import terms_in, terms_of, terms_of_runs
 
 MAX_TERMS = 20_000  # of one file; a table of data has no end of them
 MAX_GENERATED_DEFINITIONS = 500  # definitions of a file that no person wrote
@@ -147,7 +148,7 @@ def _count_terms_by_definition(
     """
     if not definitions:
         return terms_in(text), []
-    lines = text.split("\n")
+    lines = blank_signs(text).split("\n")
     edges = {0, len(lines)}
     for definition in definitions:
         edges.add(min(definition.start - 1, len(lines)))
@@ -162,7 +163,7 @@ def _count_terms_by_definition(
         around = [n for n in around if definitions[n].stop > start][-_MAX_DEPTH:]
         while waiting and definitions[waiting[-1]].start <= start + 1:
             around.append(waiting.pop())
-        found = terms_in("\n".join(lines[start:stop]))
+        found = terms_of_runs("\n".join(lines[start:stop]).split())
         said += found
         for n in _holders(around, definitions):
             bodies[n] += found

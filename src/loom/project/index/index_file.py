@@ -35,6 +35,7 @@ MAKERS = (
     "project/parse/languages",
     "project/parse/linewise",
     "project/parse/python_lines",
+    "project/parse/skeletons",
     "project/parse/symbols",
     "project/parse/terms",
 )

@@ -3,9 +3,10 @@ whole and in parts, in any script. Single letters, short numbers and data are no
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import chain
 
-from loom.conversation.words import MAX_TERM_CHARS, split_runs, terms_of_run
+from loom.conversation.words import MAX_TERM_CHARS, find_terms_of_run, split_runs
 
 MIN_NUMBER_CHARS = 3
 _REMEMBERED = 100_000
@@ -15,7 +16,7 @@ class _CodeTermCache(dict[str, tuple[str, ...]]):
     """The terms of each run that was met; those of a new one are found when it is asked for."""
 
     def __missing__(self, run: str) -> tuple[str, ...]:
-        terms = tuple(filter(_says_something, terms_of_run(run)))
+        terms = tuple([term for term in find_terms_of_run(run) if _says_something(term)])
         if len(self) >= _REMEMBERED:
             self.clear()
         if len(run) <= MAX_TERM_CHARS:
@@ -37,7 +38,12 @@ def terms_of(text: str) -> dict[str, int]:
 
 def terms_in(text: str) -> list[str]:
     """The terms of a text one by one, as often as it says them."""
-    return list(chain.from_iterable(map(_known.__getitem__, split_runs(text))))
+    return terms_of_runs(split_runs(text))
+
+
+def terms_of_runs(runs: Iterable[str]) -> list[str]:
+    """The terms of what signs and blanks part in a text."""
+    return list(chain.from_iterable(map(_known.__getitem__, runs)))
 
 
 def _says_something(term: str) -> bool:

@@ -11,10 +11,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.budget.tokenizers import tokenizer
-from loom.config.project_file import PROJECT_FILE, ProjectFile, read_project_file
+from loom.config.project_file import (
+    IGNORE_PROJECT_VARIABLE,
+    PROJECT_FILE,
+    ProjectFile,
+    read_project_file,
+)
 from loom.conversation.checked import checks_arguments
-from loom.errors import ChoiceError, describe
+from loom.errors import ChoiceError, describe, shorten
 from loom.project.rules.blocks import SaidText, closes_fence, drop_repeats
+from loom.project.rules.carried import CarriedTexts
 from loom.project.rules.loom_file import LoomFile, parse_loom_file
 from loom.project.rules.operations import OperationVerdict, Patterns, judge_operation
 from loom.project.rules.pieces import Count, RulesPiece, write_pieces
@@ -48,6 +54,7 @@ MAX_DEPTH = 16  # folders below the project
 MAX_IMPORTS = 16
 MAX_IMPORT_DEPTH = 5
 MAX_PROBLEMS = 5  # lines of a file that are told of
+MAX_NAMED_CHARS = 100  # of a path that is named in a note
 MAX_SETTINGS = 200  # values in `[rules]`
 # Folders with the work of others, whose rules are not those of the project.
 FOREIGN = frozenset(
@@ -114,14 +121,24 @@ class ProjectRules(Struct, frozen=True, kw_only=True):
 
 
 def load_rules(
-    folder: str | PathLike[str], touched: Iterable[str] = (), read: ReadFiles | None = None
+    folder: str | PathLike[str],
+    touched: Iterable[str] = (),
+    read: ReadFiles | None = None,
+    project_file: ProjectFile | None = None,
 ) -> ProjectRules:
-    """The rules of a folder. What was `read` before and is unchanged is not read again."""
+    """The rules of a folder. What was `read` before and is unchanged is not read again.
+
+    `project_file` is its configuration, if that was read already.
+    """
     finder = _Finder(folder, read)
     if not os.path.isdir(finder.root):
         raise ChoiceError(f"{folder} is not a folder; give the root folder of a project")
-    configured = _find_settings(finder.root, read)
+    configured = _find_settings(finder.root, read, project_file)
     notes = list(configured.notes)
+    if configured.problem:
+        finder.add(
+            RulesSource(RulesFile(configured.path, problem=configured.problem), PROJECT_FILE)
+        )
     if configured.lines:
         text = "\n".join(f"- {name}: {value}" for name, value in configured.lines)
         digest = blake2b(text.encode(), digest_size=8).hexdigest()
@@ -148,7 +165,11 @@ def load_rules(
         allowed=own.allowed,
         denied=own.denied,
         sources=tuple(finder.sources),
-        notes=(*notes, *map(_tell_problem, filter(_is_noteworthy, finder.sources))),
+        notes=(
+            *notes,
+            *map(_tell_problem, filter(_is_noteworthy, finder.sources)),
+            *finder.tell_refused(),
+        ),
     )
 
 
@@ -163,6 +184,7 @@ class _Finder:
         self.sources: list[RulesSource] = []
         self._read = read
         self._imports = 0
+        self.refused: list[str] = []
 
     def add(self, source: RulesSource) -> None:
         self.sources.append(source)
@@ -185,29 +207,63 @@ class _Finder:
         """The files that a file names on lines of their own, as `@path`."""
         for path in find_imports(source.file):
             known = any(each.file.path == path for each in self.sources)
-            if (
-                known
-                or _is_convention(path)
-                or self._imports >= MAX_IMPORTS
-                or depth > MAX_IMPORT_DEPTH
-            ):
+            if known or _is_convention(path):
                 continue
-            file = read_rules_file(self.root, path, self._read)
+            problem = self._find_refusal(path, depth)
+            file = None if problem else read_rules_file(self.root, path, self._read)
             if file is None:
+                self._refuse(source, path, problem)
                 continue
             self._imports += 1
             made = RulesSource(file, path, source.folder, source.is_memory)
             self.add(made)
             self._import(made, depth + 1)
 
+    def tell_refused(self) -> list[str]:
+        """A note for each file that another one names and that was not read."""
+        notes = list(dict.fromkeys(self.refused))
+        if len(notes) <= MAX_PROBLEMS:
+            return notes
+        more = len(notes) - MAX_PROBLEMS
+        return [*notes[:MAX_PROBLEMS], f"{more:,} more files were named as @path and not read"]
+
+    def _find_refusal(self, path: str, depth: int) -> str:
+        """Why a file is not read though another one names it; "" if it may be."""
+        if path.startswith(("/", "~", "../")):
+            return "it is outside of the project"
+        if not _is_document(path):
+            return "it is not a document, or is in a hidden folder"
+        if self._imports >= MAX_IMPORTS or depth > MAX_IMPORT_DEPTH:
+            return f"at most {MAX_IMPORTS} files are read this way, {MAX_IMPORT_DEPTH} deep"
+        return ""
+
+    def _refuse(self, source: RulesSource, path: str, problem: str) -> None:
+        """Note that a file is not read. Names that need not be those of files are not noted."""
+        if not problem and path.lower().endswith(DOCUMENT_ENDINGS):
+            problem = "there is no such file"
+        is_outside = path.startswith(("/", "~", "../"))
+        if not problem or not (is_outside or _is_document(path) or self._is_there(path)):
+            return
+        named = f"@{shorten(on_one_line(path), MAX_NAMED_CHARS)}"
+        self.refused.append(f"{on_one_line(source.file.path)}: {named} was not read: {problem}")
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return os.path.lexists(os.path.join(self.root, path))
+        except ValueError:
+            return False
+
 
 def find_imports(file: RulesFile) -> Iterator[str]:
-    """The paths in the project that a file names on lines of their own, as `@path`."""
+    """The paths that a file names on lines of their own, as `@path`, from the project on. Those of
+    the whole machine, or of a home folder, are as they are named.
+    """
     here = os.path.dirname(file.path)
     for _, name in _import_lines(file.text):
-        path = os.path.normpath(os.path.join(here, name)).replace("\\", "/")
-        if not name.startswith(("~", "/")) and _is_document(path):
-            yield path
+        if name.startswith(("~", "/")):
+            yield name
+        else:
+            yield os.path.normpath(os.path.join(here, name)).replace("\\", "/")
 
 
 def _is_document(path: str) -> bool:
@@ -269,30 +325,41 @@ def _place_in_project(root: str, given: str, name: str) -> str:
 
 class RulesTable(Struct, frozen=True):
     """`[rules]` of a settings file: the path of that from the project on, the lines that the table
-    becomes, and what is wrong in it.
+    becomes, and what is wrong in it. `problem` says why there are none.
     """
 
     path: str
     lines: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    problem: str = ""
     signature: Signature | None = None
 
 
-def _find_settings(root: str, read: ReadFiles | None) -> RulesTable:
+def _find_settings(
+    root: str, read: ReadFiles | None, given: ProjectFile | None = None
+) -> RulesTable:
     """The rules in the settings of a project. A file that is unchanged is not read again."""
+    if given is not None:
+        return _make_table(root, given, None)
+    if os.environ.get(IGNORE_PROJECT_VARIABLE):
+        return RulesTable(PROJECT_FILE)
     key = os.path.join(root, f"{PROJECT_FILE}#rules")
     known = read.get(key) if read is not None else None
     if isinstance(known, RulesTable) and _is_unchanged(root, known):
         return known
     found = read_project_file(root)
-    place = os.path.join(found.root, PROJECT_FILE)
-    signature = sign_settled_file(place)
-    lines, notes = _read_settings(found)
-    path = os.path.relpath(place, root).replace(os.sep, "/")
-    made = RulesTable(path, tuple(lines), tuple(notes), signature)
+    signature = sign_settled_file(found.path)
+    made = _make_table(root, found, signature)
     if read is not None and signature and found.file:
         read[key] = made
     return made
+
+
+def _make_table(root: str, found: ProjectFile, signature: Signature | None) -> RulesTable:
+    lines, notes = _read_settings(found)
+    path = os.path.relpath(found.path, root).replace(os.sep, "/")
+    problem = str(found.problem) if found.problem and not found.file else ""
+    return RulesTable(path, tuple(lines), tuple(notes), problem, signature)
 
 
 def _is_unchanged(root: str, known: RulesTable) -> bool:
@@ -335,16 +402,24 @@ def _list_settings(value: Any, names: tuple[str, ...]) -> Iterator[tuple[str, st
 
 
 def make_pieces(
-    rules: ProjectRules, said: Iterable[str] = (), only: Iterable[RulesSource] | None = None
+    rules: ProjectRules,
+    said: Iterable[str] = (),
+    only: Iterable[RulesSource] | None = None,
+    carried: CarriedTexts | None = None,
 ) -> tuple[list[RulesPiece], list[str]]:
     """The rules in pieces, and notes of those that are left out because they are said already: in
-    these texts, or in a piece before.
+    these texts, in a piece before, or by a message that carries the whole file.
     """
     known = SaidText(said)
     pieces: list[RulesPiece] = []
     notes: list[str] = []
     for source in rules.sources if only is None else only:
         if source.file.problem:
+            continue
+        if carried is not None and carried.has(source.file.text):
+            known.add(source.file.text)
+            path = on_one_line(source.file.path)
+            notes.append(f"{path}: a message of the conversation has the same text already")
             continue
         made = [piece for piece in _pieces_of(rules, source) if piece.body.strip()]
         for piece in made:
@@ -426,7 +501,9 @@ def _tell_repeat(piece: RulesPiece, left: str) -> str:
 
 
 def _is_noteworthy(source: RulesSource) -> bool:
-    return bool(source.file.problem or source.file.unread_bytes)
+    """Whether there is something to say of a file. What is wrong with settings was said."""
+    is_unsaid = source.name != PROJECT_FILE
+    return is_unsaid and bool(source.file.problem or source.file.unread_bytes)
 
 
 def _tell_problem(source: RulesSource) -> str:

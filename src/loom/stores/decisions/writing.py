@@ -170,7 +170,9 @@ class GraphWriter:
     # Edges
 
     def link(self, source: str, target: str, edge: NewEdge) -> DecisionEdge:
-        """Make an edge, or change weight and rationale of one that is there."""
+        """Make an edge, or change weight and rationale of one that is there. One that judges an
+        option judges it again: it is as new as this call.
+        """
         if edge.kind == "supersedes":
             return self.supersede(source, target, edge)
         first, last = self.find(source), self.find(target)
@@ -560,4 +562,6 @@ _INSERT = """INSERT INTO decisions (graph, id, session, agent, kind, status, con
 _INSERT_EDGE = """INSERT INTO decision_edges (graph, source, target, kind, weight, session, agent,
     data, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
     ON CONFLICT (source, target, kind)
-    DO UPDATE SET weight = excluded.weight, data = excluded.data"""
+    DO UPDATE SET weight = excluded.weight, data = excluded.data, created = CASE
+        WHEN excluded.kind IN ('chosen', 'rejected') AND excluded.created > decision_edges.created
+        THEN excluded.created ELSE decision_edges.created END"""

@@ -1,0 +1,159 @@
+"""One run at a time works in a session, and each call gets its own result."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from loom import Loom, Message, Session, ToolCall
+from loom.dialects.input import parse_answer
+from loom.engine.running import RUN_SECONDS, Runner
+from loom.errors import Conflict
+from loom.loop import Loop, SessionDesk
+from loom.loop.loop import name_calls
+from loom.loop.values import CallEnded, LoopEvent
+from loom.providers.scripted import ScriptedModel
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with Loom.open(tmp_path / "loom.db") as loom:
+        yield loom.new(model="gpt-4o", system="You count.")
+
+
+def calls(*made: tuple[str, int]) -> Message:
+    return Message(
+        "assistant", tuple(ToolCall(name, "note", json.dumps({"x": x})) for name, x in made)
+    )
+
+
+def answered(session: Session) -> dict[int, str]:
+    """What each call got, by its argument, as the next request says it."""
+    sent = asyncio.run(session.prepare("More.", window=200_000)).openai()["messages"]
+    asked = {
+        call["id"]: json.loads(call["function"]["arguments"])["x"]
+        for message in sent
+        for call in message.get("tool_calls", ())
+    }
+    return {asked[m["tool_call_id"]]: m["content"] for m in sent if m["role"] == "tool"}
+
+
+@pytest.mark.parametrize("ids", [("1", "1", "1_2"), ("", "", ""), ("", "call_2", "call_2")])
+def test_calls_with_one_id_or_none_get_each_its_own_result(
+    session: Session, ids: tuple[str, ...]
+) -> None:
+    ran: list[int] = []
+
+    def note(x: int) -> str:
+        ran.append(x)
+        return f"noted {x}"
+
+    model = ScriptedModel(calls(*zip(ids, range(3), strict=True)), "Done.")
+    asyncio.run(Loop(SessionDesk(session, window=100_000), model, [note]).run("Go."))
+    assert sorted(ran) == [0, 1, 2]
+    assert answered(session) == {n: f"noted {n}" for n in range(3)}
+
+
+def test_an_answer_with_good_ids_stays_as_it_is() -> None:
+    answer = parse_answer(calls(("a", 1), ("b", 2)))
+    assert name_calls(answer) is answer
+    renamed = [call.id for call in name_calls(parse_answer(calls(("a", 1), ("a", 2)))).tool_calls]
+    assert renamed == ["a", "a_2"]
+
+
+def test_a_thousand_calls_in_one_answer_are_answered(session: Session) -> None:
+    def note(x: int) -> str:
+        return f"noted {x}"
+
+    model = ScriptedModel(calls(*((f"c{n}", n) for n in range(1_000))), "Done.")
+    asyncio.run(Loop(SessionDesk(session, window=100_000), model, [note]).run("Go."))
+    found = [result for node in session.path[:] if node.message for result in node.message.results]
+    assert len(found) == 1_000
+    assert not any(result.error for result in found)
+
+
+def test_a_second_run_is_refused_until_the_first_is_over(session: Session) -> None:
+    async def both() -> None:
+        desk, other = SessionDesk(session), SessionDesk(session)
+        inner: list[BaseException] = []
+
+        async def note(x: int) -> str:
+            try:
+                await Loop(other, ScriptedModel("No.")).run("Me, too.")
+            except Conflict as error:
+                inner.append(error)
+            return "noted"
+
+        await Loop(desk, ScriptedModel(calls(("a", 1)), "Done."), [note]).run("Go.")
+        assert "another run works in session" in str(inner[0])
+        outcome = await Loop(other, ScriptedModel("Yes.")).run("Now me.")
+        assert outcome.text == "Yes."
+
+    asyncio.run(both())
+
+
+def test_a_run_whose_process_ended_or_is_silent_is_over(session: Session) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    session.claim_run("first")
+    with pytest.raises(Conflict):
+        session.claim_run("second")
+    session.claim_run("first")  # it goes on
+    runner = Runner("first", os.uname().nodename, os.getpid(), at=1_000_000)
+    assert not runner.is_over(1_000_000 + RUN_SECONDS * 1000)
+    assert runner.is_over(1_000_001 + RUN_SECONDS * 1000)
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it ended, and nobody waited for it
+    assert replace(runner, pid=ended.pid).is_over(1_000_000)
+    ended.wait()
+    assert replace(runner, pid=ended.pid).is_over(1_000_000)
+    assert not replace(runner, pid=ended.pid, host="elsewhere").is_over(1_000_000)
+    session.release_run("second")  # not its own
+    with pytest.raises(Conflict):
+        session.claim_run("second")
+    session.release_run("first")
+    session.claim_run("second")
+
+
+def test_a_run_that_lost_its_session_stores_nothing_more(session: Session) -> None:
+    async def note(x: int) -> str:
+        [runner] = session._place.state._all("runner").values()
+        session.release_run(json.loads(runner)["owner"])
+        session.claim_run("somebody else")
+        return "noted"
+
+    with pytest.raises(Conflict):
+        asyncio.run(Loop(SessionDesk(session), ScriptedModel(calls(("a", 1))), [note]).run("Go."))
+    assert [call.id for call in session.resume().pending] == ["a"]
+
+
+def test_a_listener_that_raises_leaves_no_tool_at_work(session: Session) -> None:
+    going, stored = threading.Event(), list[Any]()
+
+    async def note(x: int) -> str:
+        if x:
+            await asyncio.sleep(0.2)
+            stored.append(x)
+        return "noted"
+
+    def listen(event: LoopEvent) -> None:
+        if isinstance(event, CallEnded):
+            going.set()
+            raise RuntimeError("the screen is gone")
+
+    async def run() -> None:
+        model = ScriptedModel(calls(("a", 0), ("b", 1)))
+        with pytest.raises(RuntimeError, match="screen"):
+            await Loop(SessionDesk(session), model, [note], listen=listen).run("Go.")
+        await asyncio.sleep(0.4)
+
+    asyncio.run(run())
+    assert going.is_set()
+    assert stored == []
+    assert [call.id for call in session.resume().pending] == ["b"]
