@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,12 +23,13 @@ from msgspec import structs
 
 from loom.errors import ChoiceError
 from loom.project.index import index_file, workers
-from loom.project.index.entries import Entry, entry_of, pack_entry, unpack_entry
+from loom.project.index.entries import Entry, pack_entry, unpack_entry
 from loom.project.index.files import list_files
+from loom.project.index.history import newest_commit
 from loom.project.index.index_file import MAKERS
-from loom.project.index.project_index import ProjectIndex, open_index, recency
-from loom.project.parse.grammars import HAS_GRAMMARS
-from loom.project.rank.ranking import MapRequest, rank_files
+from loom.project.index.making import entry_of
+from loom.project.index.project_index import ProjectIndex, open_index
+from loom.project.parse.installed import HAS_GRAMMARS
 from tests.shared import ROOT, examples
 
 # seconds before now that files of these tests were changed, so that nobody doubts when it was
@@ -93,6 +94,13 @@ def write(root: Path, path: str, text: str | bytes, *, ago: float = AGO) -> None
 def updated(root: Path, cache: Path) -> ProjectIndex:
     index = open_index(root, cache)
     index.update()
+    return index
+
+
+def loaded(root: Path, cache: Path) -> ProjectIndex:
+    """An index as it is kept now, whatever happens to its file."""
+    index = open_index(root, cache)
+    assert index.columns.paths
     return index
 
 
@@ -191,7 +199,7 @@ def test_names_in_every_script(root: Path, cache: Path) -> None:
 @given(st.text(max_size=300))
 def test_whatever_a_file_says_is_kept_as_it_is(text: str) -> None:
     entry = entry_of("a.py", text.encode(errors="replace").decode() + "\ndef f():\n  größe")
-    assert unpack_entry("a.py", pack_entry(entry), {}) == entry
+    assert unpack_entry("a.py", pack_entry(entry)) == entry
     assert all(body.keys() <= entry.terms.keys() for body in entry.bodies)
 
 
@@ -282,7 +290,7 @@ def test_an_update_finds(
     index = updated(root, cache)
     version = index.version
     change(root)
-    kept = open_index(root, cache)
+    kept = loaded(root, cache)
     assert (index.update(), kept.update()) == (read, read)
     assert index.version > version
     assert is_right(index)
@@ -296,7 +304,7 @@ def test_a_change_within_the_same_tick_is_found(root: Path, cache: Path) -> None
     index = updated(root, cache)
     (root / "src/apple.py").write_text("def peel(): two\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
-    kept = open_index(root, cache)
+    kept = loaded(root, cache)
     assert (index.update(), kept.update()) == (1, 1)
     assert "two" in index.entries["src/apple.py"].terms
     assert kept.entries == index.entries
@@ -326,8 +334,8 @@ def test_when_the_clock_went_back_content_decides(
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     assert index.update() == 1  # whatever times a program sets, the system tells
     monkeypatch.setattr(
-        "loom.project.index.project_index.list_files",
-        lambda root: [structs.replace(one, noticed=0) for one in list_files(root)],
+        "loom.project.index.project_index.finish_listing",
+        lambda root, _: [structs.replace(one, noticed=0) for one in list_files(root)],
     )
     (root / "src/apple.py").write_text("def fell():\n    pass\n")
     os.utime(root / "src/apple.py", ns=(seen.st_mtime_ns, seen.st_mtime_ns))
@@ -337,7 +345,7 @@ def test_when_the_clock_went_back_content_decides(
     assert index.update() == 0  # where it does not, nobody can tell as long as the clock goes on
     start = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: start - 600 * 10**9)
-    kept = open_index(root, cache)
+    kept = loaded(root, cache)
     assert (index.update(), kept.update()) == (1, 1)
     assert is_right(index)
     with opened(root) as read:
@@ -491,8 +499,8 @@ OTHERS = {"doors", "errors"}  # what they say is in no entry
 
 def test_a_version_is_all_the_code_that_makes_an_entry() -> None:
     code = (
-        "import sys, loom.project.index.entries; print(*(name for name in sys.modules if "
-        "name.startswith('loom.')))"
+        "import sys, loom.project.index.making, loom.project.index.columns_file; "
+        "print(*(name for name in sys.modules if name.startswith('loom.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.removeprefix("loom.").replace(".", "/") for name in done.stdout.split()}
@@ -568,6 +576,7 @@ PRELUDE = """
 import os, resource, sys, time
 from pathlib import Path
 from loom.project.index.project_index import open_index
+import loom.project.index.workers
 import loom.project.parse.languages
 root, cache = Path(sys.argv[1]), Path(sys.argv[2])
 def become_nobody():
@@ -645,7 +654,7 @@ print(index.update(), index.notes)
     read, said, later = finish(start(code, root, cache))
     assert (read, later) == ("104 104", "0 ()")
     assert "free some space there" in said
-    kept = open_index(root, cache)
+    kept = loaded(root, cache)
     assert kept.update() == 0
     assert is_right(kept)
 
@@ -722,19 +731,23 @@ while time.monotonic() < until: index.update()
     assert open_index(root, cache).update() == 0
 
 
-def test_what_definitions_say_is_read_from_disk_only_where_it_is_asked_for(
-    root: Path, cache: Path
-) -> None:
-    for number in range(200):
-        write(root, f"part{number}.py", f"def work_{number}(order):\n    return order.total\n")
-    write(root, "mail.py", "def send_receipt(order):\n    return post(order)\n")
-    whole = updated(root, cache)
-    index = open_index(root, cache)
-    rank_files(index, MapRequest(query="send_receipt posts twice"))
-    read = [entry for entry in index.entries.values() if entry.bodies._rows is not None]
-    assert index.entries["mail.py"] in read
-    assert len(read) < 150
-    assert index.entries == whole.entries
+def test_what_is_as_it_was_is_neither_made_nor_parsed_again(root: Path, cache: Path) -> None:
+    many_files(root, 60)
+    updated(root, cache)
+    code = """
+from loom.project.rank.ranking import MapRequest, rank_files
+import loom.project.index.project_index as kept
+kept.unpack_entry = None
+index = open_index(root, cache)
+print(index.update(), rank_files(index, MapRequest(query="name_7_3"))[0].path)
+print([name for name in sys.modules if name.startswith(("loom.project.parse.g", "tree_sitter"))])
+"""
+    program = PRELUDE.replace("import loom.project.index.workers\n", "").replace(
+        "import loom.project.parse.languages\n", ""
+    )
+    command = [sys.executable, "-c", program + code, str(root), str(cache)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "0 many/7/file7.py\n[]\n"
 
 
 # Many files
@@ -903,6 +916,10 @@ def test_of_many_files_only_the_changed_one_is_read(
 def git(root: Path, *arguments: str) -> None:
     names = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", *names, *arguments], cwd=root, check=True, capture_output=True)
+
+
+def recency(root: Path) -> Mapping[str, int]:
+    return ProjectIndex(root).find_recent(newest_commit(root))
 
 
 def test_recency_is_the_order_of_the_last_commits(root: Path) -> None:

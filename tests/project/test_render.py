@@ -13,7 +13,8 @@ from loom.budget.tokenizers import tokenizer
 from loom.project.draw.render import HEADER, MAX_SIGNATURE_CHARS, Map, ShownFile, render_map
 from loom.project.index.project_index import ProjectIndex
 from loom.project.parse.symbols import Definition, Kind
-from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
+from loom.project.rank.ranking import MapRequest, rank_files
+from loom.project.rank.shares import RankedFile
 from tests.shared import examples
 
 HEADING = re.compile(r"### [^\n]+ \(relevance: (?:high|medium|low)\)")

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from loom.project.parse import grammars, skeletons
-from loom.project.parse.grammars import HAS_GRAMMARS, parse_by_grammar
+from loom.project.parse.grammars import parse_by_grammar
+from loom.project.parse.installed import HAS_GRAMMARS
 from loom.project.parse.skeletons import skeleton_of
 
 pytestmark = pytest.mark.skipif(not HAS_GRAMMARS, reason="grammars are not installed")

@@ -13,19 +13,21 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from loom.budget.tokenizers import tokenizer
 from loom.budget.zones import DEFAULTS
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import checks_arguments
 from loom.errors import ChoiceError, describe
+from loom.project.counting import load_counter
 from loom.project.draw.render import Count, Map, printable, render_map
 from loom.project.draw.seed_map import seed_map
 from loom.project.draw.source import packed_map
-from loom.project.index.entries import Entry
-from loom.project.index.project_index import Progress, ProjectIndex, newest_commit, open_index
-from loom.project.parse.grammars import HAS_GRAMMARS, NO_GRAMMARS
+from loom.project.index.columns import Columns
+from loom.project.index.history import newest_commit
+from loom.project.index.project_index import Progress, ProjectIndex, open_index
+from loom.project.parse.installed import HAS_GRAMMARS, NO_GRAMMARS
 from loom.project.parse.symbols import Definition
-from loom.project.rank.ranking import MapRequest, RankedFile, rank_files
+from loom.project.rank.ranking import Later, MapRequest, rank_files
+from loom.project.rank.shares import FileRanking, RankedFile
 
 BEYOND = "## Project Files for this request, beyond those above\n\n"
 GONE = "No longer in the project: "
@@ -44,8 +46,8 @@ class RankedProject(Struct, frozen=True, gc=False):
 
     root: str
     asked: MapRequest
-    entries: dict[str, Entry]
-    ranked: list[RankedFile]
+    columns: Columns
+    ranked: FileRanking
     notes: tuple[str, ...] = ()
 
     def draw_map(self, tokens: int, count: Count) -> Map:
@@ -60,7 +62,7 @@ class RankedProject(Struct, frozen=True, gc=False):
             return Map()
         size = tokens
         while True:
-            made = seed_map(self.ranked, self.entries, size)
+            made = seed_map(self.ranked, self.columns, size)
             counted = count(made.text)
             if counted <= tokens:
                 return replace(made, tokens=counted)
@@ -69,7 +71,7 @@ class RankedProject(Struct, frozen=True, gc=False):
     def digest_map(self, made: Map) -> dict[str, dict[str, str]]:
         """What a map shows, to be compared with what is there later."""
         return {
-            file.path: _digest_declarations(self.entries[file.path], map(_last, file.symbols))
+            file.path: self._digest_declarations(file.path, map(_last, file.symbols))
             for file in made.files
         }
 
@@ -80,9 +82,9 @@ class RankedProject(Struct, frozen=True, gc=False):
         Nothing where it is as it was.
         """
         now = {
-            path: _digest_declarations(self.entries[path], names)
+            path: self._digest_declarations(path, names)
             for path, names in shown.items()
-            if path in self.entries
+            if path in self.columns.numbers
         }
         told, left = _tell_gone(shown, now), tokens
         if told and count(told) > tokens:
@@ -95,13 +97,25 @@ class RankedProject(Struct, frozen=True, gc=False):
         }
         chosen = (
             _select_news(given, shown.get(given.path), valid.get(given.path, set()))
-            for given in self.ranked
+            for given in self.ranked.high_or_of(now)
         )
         news = [one for one in chosen if one is not None]
         made = Map()
         if news and left > 0:
             made = render_map(news, left, count, BEYOND)
         return "\n\n".join(filter(None, (made.text, told)))
+
+    def _digest_declarations(self, path: str, names: Iterable[str]) -> dict[str, str]:
+        """For each of these names that a file defines a digest of how."""
+        signatures: dict[str, list[str]] = {name: [] for name in names}
+        for one in self.columns.definitions_of(self.columns.numbers[path]):
+            if one.name in signatures:
+                signatures[one.name].append(one.signature)
+        return {
+            name: f"{crc32(to_json(found).encode()):x}"
+            for name, found in signatures.items()
+            if found
+        }
 
 
 def _tell_gone(shown: Digests, now: Digests) -> str:
@@ -123,17 +137,6 @@ def _tell_gone(shown: Digests, now: Digests) -> str:
 
 def _last(symbol: str) -> str:
     return symbol.rpartition(".")[2]
-
-
-def _digest_declarations(entry: Entry, names: Iterable[str]) -> dict[str, str]:
-    """For each of these names that a file defines a digest of how."""
-    signatures: dict[str, list[str]] = {name: [] for name in names}
-    for one in entry.parsed.definitions:
-        if one.name in signatures:
-            signatures[one.name].append(one.signature)
-    return {
-        name: f"{crc32(to_json(found).encode()):x}" for name, found in signatures.items() if found
-    }
 
 
 def _select_news(
@@ -190,17 +193,18 @@ class _Project:
 
     def rank(self, asked: MapRequest, progress: Progress | None) -> RankedProject:
         with self._looking:
+            head = Later(lambda: newest_commit(self.index.root))
             self.index.update(progress)
-            state = (self.index.version, newest_commit(self.index.root))
+            state = (self.index.version, head.result())
             if self._state != state:
                 self._state = state
                 self._sights.clear()
                 self._maps.clear()
             if asked not in self._sights:
                 _make_room(self._sights)
-                made = rank_files(self.index, asked)
+                made = rank_files(self.index, asked, state[1])
                 self._sights[asked] = RankedProject(
-                    str(self.index.root), asked, self.index.entries, made, _notes_of(self.index)
+                    str(self.index.root), asked, self.index.columns, made, _notes_of(self.index)
                 )
             return self._sights[asked]
 
@@ -271,7 +275,7 @@ def project_map(
         raise ChoiceError(f"touched must be a list of paths and names, found {describe(touched)}")
     _check_means(count, cache, progress)
     asked = MapRequest(query=query, touched=tuple(touched))
-    return _open_project(root, cache).map(asked, tokens, count or tokenizer("o200k_base"), progress)
+    return _open_project(root, cache).map(asked, tokens, count or load_counter(), progress)
 
 
 @checks_arguments

@@ -14,6 +14,7 @@ from loom.cli.settings.reading import read_configuration
 from loom.cli.terminal import clean, dim, plural, reading, say, style
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
+from loom.project.counting import load_counter
 
 if TYPE_CHECKING:
     from loom.project.draw.render import Map
@@ -60,10 +61,8 @@ def map_command(
     PATH is the folder of the project (default: the current folder). Its index is stored in your
     cache folder.
     """
-    from loom.project.maps import (
-        notes,
-        project_map,
-    )  # here, because grammars and numpy take long to load
+    load_counter()  # first, because it takes as long as all else together
+    from loom.project.maps import notes, project_map  # here, because numpy takes long to load
 
     text = _query(query, query_file)
     if tokens is None:

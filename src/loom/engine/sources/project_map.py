@@ -174,7 +174,7 @@ def _note_no_map(made: EpochMap | None, project: "RankedProject", zone: int) -> 
     """Why a map that was asked for has nothing in it; nothing if it has, or if none was drawn."""
     if made is None or made.text:
         return ()
-    if not project.entries:
+    if not project.columns.paths:
         return ("no map: the project has no files that Loom reads",)
     if not zone:
         return ("no map: its zone has 0 tokens",)

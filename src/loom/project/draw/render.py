@@ -15,7 +15,7 @@ from unicodedata import category
 from msgspec import Struct
 
 from loom.project.parse.symbols import Definition
-from loom.project.rank.ranking import RankedFile, Relevance
+from loom.project.rank.shares import RankedFile, Relevance
 
 HEADER = "## Project Files\n\n"
 PATH_WEIGHT = 0.8  # what showing a path is worth beside showing all that the file defines

@@ -2,12 +2,12 @@
 kind.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 from loom.project.draw.render import HEADER, Map, ShownFile, printable
-from loom.project.index.entries import Entry
-from loom.project.parse.symbols import Definition, ParsedFile
-from loom.project.rank.ranking import RankedFile
+from loom.project.index.columns import Columns
+from loom.project.parse.symbols import Definition
+from loom.project.rank.shares import RankedFile
 
 BYTES_PER_TOKEN = 4
 
@@ -23,15 +23,16 @@ _LABELS = {
 }
 
 
-def seed_map(ranked: Iterable[RankedFile], entries: Mapping[str, Entry], tokens: int) -> Map:
+def seed_map(ranked: Iterable[RankedFile], columns: Columns, tokens: int) -> Map:
     """The map in at most four bytes a token. A file that does not fit is only named; where that
     does not fit either, it ends.
     """
     left = tokens * BYTES_PER_TOKEN - len(HEADER)
     texts, files = [HEADER], []
     for given in ranked:
-        path, parsed = printable(given.path), entries[given.path].parsed
-        lines = [printable(line) for line in _symbols(parsed)]
+        path, number = printable(given.path), columns.numbers[given.path]
+        definitions = columns.definitions_of(number)
+        lines = [printable(line) for line in _symbols(columns.language_of(number), definitions)]
         whole = ""
         if lines:
             whole = (
@@ -51,7 +52,7 @@ def seed_map(ranked: Iterable[RankedFile], entries: Mapping[str, Entry], tokens:
             break
         left -= len(text.encode(errors="replace"))
         texts.append(text)
-        shown = parsed.definitions if text == whole else ()
+        shown = definitions if text == whole else ()
         files.append(
             ShownFile(given.path, given.relevance, tuple(dict.fromkeys(one.path for one in shown)))
         )
@@ -61,11 +62,11 @@ def seed_map(ranked: Iterable[RankedFile], entries: Mapping[str, Entry], tokens:
     return Map()
 
 
-def _symbols(parsed: ParsedFile) -> list[str]:
+def _symbols(language: str, definitions: Sequence[Definition]) -> list[str]:
     """What a file defines, a line for each kind, each name once."""
     kinds: dict[str, dict[str, None]] = {label: {} for label in _LABELS.values()}
-    for one in parsed.definitions:
-        kinds[_LABELS[one.kind]][_name(one, parsed.language)] = None
+    for one in definitions:
+        kinds[_LABELS[one.kind]][_name(one, language)] = None
     return [f"{label}: {', '.join(names)}" for label, names in kinds.items() if names]
 
 

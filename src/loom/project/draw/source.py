@@ -11,7 +11,7 @@ from msgspec import Struct
 from loom.project.draw.render import Count, Map, printable, render_map
 from loom.project.index.files import read_text
 from loom.project.parse.symbols import Definition
-from loom.project.rank.ranking import RankedFile
+from loom.project.rank.shares import FileRanking, RankedFile
 
 MIN_SOURCE_TOKENS = 6000  # tokens from which on a map has source after it
 NAMES = 0.5  # of a larger one that stay for files and symbols
@@ -27,7 +27,7 @@ class _Source(Struct, frozen=True):
     definition: Definition
 
 
-def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Count) -> Map:
+def packed_map(root: Path, ranked: FileRanking, tokens: int, count: Count) -> Map:
     """The map of what was ranked; where there is room, the source of the best of it after it.
     Never more than these tokens.
     """
@@ -35,7 +35,7 @@ def packed_map(root: Path, ranked: Sequence[RankedFile], tokens: int, count: Cou
         return render_map(ranked, tokens, count)
     left = tokens - max(MIN_SOURCE_TOKENS, int(tokens * NAMES)) - count(f"\n\n{HEADER}")
     written: list[str] = []
-    for one in _best([given for given in ranked if given.relevance == "high"]):
+    for one in _best(list(ranked.high())):
         block = _block(root, one)
         cost = count(f"{block}\n\n") if block else left + 1
         if cost <= left:

@@ -11,9 +11,8 @@ next update.
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -21,18 +20,28 @@ import msgspec
 from msgspec import structs
 
 from loom.errors import ChoiceError, StoreError
-from loom.project.index.entries import Entry, digest_of, pack_entry, unpack_entry
-from loom.project.index.files import FoundFile, list_files, read_text
-from loom.project.index.git import git
+from loom.project.index.columns import Columns, Entries, make_columns, merge_columns
+from loom.project.index.columns_file import load_columns, save_columns
+from loom.project.index.entries import Entry, ReadFile, pack_entry, unpack_entry
+from loom.project.index.files import (
+    DIGEST_BYTES,
+    FoundFile,
+    digest_of,
+    finish_listing,
+    read_text,
+    start_listing,
+)
+from loom.project.index.history import list_recent
 from loom.project.index.index_file import IndexFile, Row, SeenFile, cache_folder
-from loom.project.index.workers import Fresh, read_all
+from loom.project.index.links import LinkedColumns, make_links
+from loom.project.index.strings import StringTable
 
 # nanoseconds within which two changes may have the same time on some file system
 TICK_NANOSECONDS = 2 * 10**9
 _BATCH_BYTES = 4 * 2**20  # of source that one transaction tells of
+# files whose columns are made at each start: of more, all are written again
+MAX_UNFILED = 24
 _RETRY_SECONDS = 30.0
-_MAX_COMMITS = 300
-_GIT_SECONDS = 2.0
 
 Progress = Callable[[int, int], None]
 
@@ -66,31 +75,59 @@ def open_index(root: Path, cache: Path | None = None) -> "ProjectIndex":
 
 
 class ProjectIndex:
-    """What is known of a project's files, by path, in the order of paths.
+    """What is known of a project's files, in the order of their paths.
 
-    `entries` is never changed, but replaced by an update that finds something new; `version` then
-    grows. `notes` says why the index is not kept, for a person to read; the entries are right all
-    the same. Threads may share an index.
+    `columns` are never changed, but replaced by an update that finds something new; `version` then
+    grows. `entries` are the same by path. `notes` says why the index is not kept, for a person to
+    read; all is right all the same. Threads may share an index.
     """
 
     def __init__(
         self, root: Path, file: IndexFile | None = None, notes: tuple[str, ...] = ()
     ) -> None:
         self.root = root
-        self.entries: dict[str, Entry] = {}
         self.version = 0
         self.notes = notes
         self._file = file
+        self._held: LinkedColumns | None = None  # until they are loaded
+        self._entries: Mapping[str, Entry] = {}
         self._seen: dict[str, SeenFile] = {}
         self._last = 0
-        self._words: dict[str, str] = {}
         # paths that the file does not know as they are here, or should no longer know
         self._unsaved: set[str] = set()
         # paths of which it does not know that they were looked at again
         self._confirmed: set[str] = set()
+        # paths that the file of columns does not have as they are here
+        self._unfiled: set[str] = set()
+        self._recent: tuple[str, Mapping[str, int]] = ("", {})
         self._retry_at = 0.0
+        self._loading = threading.Lock()
         self._updating = threading.Lock()
-        self._load()
+
+    @property
+    def linked_columns(self) -> LinkedColumns:
+        """The columns and their links. They are loaded when somebody first asks for them."""
+        with self._loading:
+            if self._held is None:
+                self._hold(self._load())
+        assert self._held is not None
+        return self._held
+
+    @property
+    def columns(self) -> Columns:
+        return self.linked_columns.columns
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        return self._entries if self.columns else {}
+
+    def hold(self, columns: Columns) -> None:
+        """Have these files from now on."""
+        self._hold(LinkedColumns(columns))
+
+    def _hold(self, held: LinkedColumns) -> None:
+        self._held, self._entries = held, Entries(held.columns)
+        self.version += 1
 
     def update(self, progress: Progress | None = None) -> int:
         """Bring the entries up to date. How many files were read again because they are new or
@@ -100,13 +137,36 @@ class ProjectIndex:
         """
         with self._updating:
             now = time.time_ns()
-            found = list_files(self.root)
+            with start_listing(self.root) as call:
+                known = self.columns  # loaded while git works
+                found = finish_listing(self.root, call)
             fresh = self._fresh(found, now)
-            if fresh or len(found) != len(self._seen):
+            if fresh or len(found) != len(known.paths):
                 self._read(found, fresh, now, progress)
             self._last = now
             self._save_rest()
+            self._save_columns()
             return len(fresh)
+
+    def find_recent(self, head: str) -> Mapping[str, int]:
+        """The files that the last commits before and with this one touched: 0 for those of the
+        newest, 1 for those of the one before. Nothing where git does not tell.
+        """
+        if not head or self._recent[0] == head:
+            return self._recent[1] if head else {}
+        found = None
+        with suppress(StoreError):
+            found = self._file.load_recent(head) if self._file else None
+        if found is None:
+            try:
+                found = list_recent(self.root, head)
+            except TimeoutError:  # another time it may be quicker
+                return {}
+            with suppress(StoreError):
+                if self._file and self._may_save():
+                    self._file.save_recent(head, found)
+        self._recent = (head, found)
+        return found
 
     # What changed
 
@@ -149,60 +209,93 @@ class ProjectIndex:
         """Read the fresh files and forget those that are gone. Interrupted, it keeps what it has:
         the others are still fresh.
         """
+        from loom.project.index.workers import read_all  # here: what is as it was needs no parser
+
         listing = {one.path: one for one in found}
-        entries, seen = dict(self.entries), dict(self._seen)
-        rows: list[Row] = []
-        size = 0
+        seen = dict(self._seen)
+        pieces, batch, size = [self.columns], list[ReadFile](), 0
         try:
-            with closing(read_all(self.root, fresh, self._words)) as reading:
+            with closing(read_all(self.root, fresh)) as reading:
                 for done, one in enumerate(reading):
                     if progress:
                         progress(done, len(fresh))
                     path = one.entry.path
-                    entries[path], seen[path] = one.entry, self._seen_now(listing[path], one, now)
-                    self._unsaved.add(path)
-                    if self._may_save():
-                        rows.append(Row(path, seen[path], one.data or pack_entry(one.entry)))
+                    seen[path] = self._seen_now(listing[path], one.digest, now)
+                    batch.append(one)
                     size += listing[path].size
-                    if rows and size >= _BATCH_BYTES:
-                        self._save(rows, ())
-                        rows, size = [], 0
-            if rows:
-                self._save(rows, ())
+                    if size >= _BATCH_BYTES:
+                        pieces.append(self._take_batch(batch, seen))
+                        batch, size = [], 0
         finally:
-            self._unsaved |= entries.keys() - listing.keys()
-            self.entries = {path: entries[path] for path in listing if path in entries}
-            self._seen = {path: seen[path] for path in self.entries}
-            self.version += 1
+            if batch:
+                pieces.append(self._take_batch(batch, seen))
+            gone = seen.keys() - listing.keys()
+            self._unsaved |= gone
+            self._unfiled |= gone
+            self.hold(merge_columns(pieces, listing))
+            self._seen = {path: seen[path] for path in self.columns.paths}
         if progress and fresh:
             progress(len(fresh), len(fresh))
 
-    def _seen_now(self, found: FoundFile, fresh: Fresh, now: int) -> SeenFile:
+    def _take_batch(self, batch: Sequence[ReadFile], seen: Mapping[str, SeenFile]) -> Columns:
+        """Save what was read, as far as that can be, and make columns of it."""
+        paths = {one.entry.path for one in batch}
+        self._unsaved |= paths
+        self._unfiled |= paths
+        if self._may_save():
+            rows = [
+                Row(one.entry.path, seen[one.entry.path], one.data or pack_entry(one.entry))
+                for one in batch
+            ]
+            self._save(rows, ())
+        return make_columns(batch, self.columns.strings)
+
+    def _seen_now(self, found: FoundFile, digest: bytes, now: int) -> SeenFile:
         # What is unreadable or not there for a moment may come back as it was, so having seen it
         # proves nothing.
-        is_sure = fresh.digest or os.access(
+        is_sure = digest or os.access(
             self.root / found.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids
         )
-        return SeenFile(
-            found.size, found.changed, found.noticed, now if is_sure else 0, fresh.digest
-        )
+        return SeenFile(found.size, found.changed, found.noticed, now if is_sure else 0, digest)
 
     # On disk
 
-    def _load(self) -> None:
+    def _load(self) -> LinkedColumns:
+        """The columns as they were kept."""
+        empty = LinkedColumns(make_columns((), StringTable()))
         if not self._file:
-            return
+            return empty
         try:
-            rows = self._file.load()
+            seen = self._file.load_seen()
+            stored = load_columns(_columns_path(self._file), self._file.about) or empty
+            columns = stored.columns
+            stale = _find_stale(columns, seen)
+            read = _unpack_entries(self._file.load_data(stale), stale)
         except StoreError as error:
             self.notes = (str(error),)
+            return empty
+        pieces = [columns]
+        if read:
+            pieces.append(make_columns(read, columns.strings))
+        known = {one.entry.path for one in read}
+        self._unfiled |= known
+        # what cannot be read is as if it were not there
+        self._seen = {path: one for path, one in seen.items() if path not in stale or path in known}
+        self._last = max((one.at for one in self._seen.values()), default=0)
+        merged = merge_columns(pieces, self._seen)
+        return stored if merged is columns else LinkedColumns(merged)
+
+    def _save_columns(self) -> None:
+        """Write all columns where many files are not in the file as they are. It only saves time,
+        so it may well fail.
+        """
+        if not self._file or not self._may_save() or len(self._unfiled) <= MAX_UNFILED:
             return
-        for row in rows:
-            # what cannot be read is as if it were not there
-            with suppress(ValueError, IndexError, msgspec.DecodeError):
-                self.entries[row.path] = unpack_entry(row.path, row.data or b"", self._words)
-                self._seen[row.path] = row.seen
-                self._last = max(self._last, row.seen.at)
+        linked = LinkedColumns(self.columns, make_links(self.columns))
+        with suppress(OSError):
+            save_columns(_columns_path(self._file), linked, self._file.about)
+            self._unfiled.clear()
+        self._held = linked
 
     def _save_rest(self) -> None:
         # the second time where the first found the file damaged and began a new one
@@ -244,53 +337,27 @@ class ProjectIndex:
         return True
 
 
-# Git
+def _columns_path(file: IndexFile) -> Path:
+    return file.path.with_suffix(".columns")
 
 
-def newest_commit(root: Path) -> str:
-    """The commit that a project stands at; "" if there is none."""
-    return (
-        git(root, "rev-parse", "--verify", "--quiet", "HEAD", seconds=_GIT_SECONDS).decode().strip()
-    )
-
-
-def recency(root: Path) -> dict[str, int]:
-    """The files that the last commits touched: 0 for those of the newest commit, 1 for those of the
-    one before; no merges.
-    """
-    root = Path(os.path.realpath(root))
-    head = newest_commit(root)
-    try:
-        if head:
-            return dict(_recency(root, head))
+def _find_stale(columns: Columns, seen: Mapping[str, SeenFile]) -> dict[str, SeenFile]:
+    """The files that columns do not have as they were seen."""
+    digests = [one.digest.ljust(DIGEST_BYTES, b"\0") for one in seen.values()]
+    if columns.paths == tuple(seen) and columns["digest"].tobytes() == b"".join(digests):
         return {}
-    except TimeoutError:  # another time it may be quicker
-        return {}
+    numbers = columns.numbers
+    return {
+        path: one
+        for path, one in seen.items()
+        if path not in numbers or columns.digest_of(numbers[path]) != one.digest
+    }
 
 
-@lru_cache(maxsize=64)
-def _recency(root: Path, head: str) -> dict[str, int]:
-    """Raises TimeoutError where git does not answer."""
-    said = (
-        "log",
-        "-z",
-        "--name-only",
-        "--relative",
-        "--no-renames",
-        "--no-merges",
-        f"-n{_MAX_COMMITS}",
-        "--format=%x01%ct",
-        head,
-    )
-    ranks: dict[str, int] = {}
-    commit = -1
-    answer = git(root, *said, seconds=_GIT_SECONDS)
-    if not answer:
-        raise TimeoutError
-    for line in answer.split(b"\0"):
-        line = line.removeprefix(b"\n")
-        if line.startswith(b"\x01"):
-            commit += 1
-        elif line:
-            ranks.setdefault(line.decode(errors="replace"), commit)
-    return ranks
+def _unpack_entries(data: Mapping[str, bytes], seen: Mapping[str, SeenFile]) -> list[ReadFile]:
+    """The entries that can be read."""
+    found = []
+    for path, packed in data.items():
+        with suppress(ValueError, IndexError, msgspec.DecodeError):
+            found.append(ReadFile(unpack_entry(path, packed), seen[path].digest, packed))
+    return found

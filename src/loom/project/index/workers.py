@@ -28,8 +28,9 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from loom.project.index.entries import Entry, pack_entry, read_entry, unpack_entry
+from loom.project.index.entries import ReadFile, pack_entry, unpack_entry
 from loom.project.index.files import MAX_FILE_BYTES, FoundFile
+from loom.project.index.making import read_entry
 from loom.project.parse.languages import Way, needs_grammar
 
 # bytes to read for which helpers are started: less is read before they are awake
@@ -59,21 +60,9 @@ _requests = msgspec.msgpack.Decoder(tuple[bytes, list[str]])
 _answers = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
-class Fresh(Struct, frozen=True, gc=False):
-    """A file that was just read: its entry, the digest of its text, and the entry's bytes where
-    they are at hand.
-    """
-
-    entry: Entry
-    digest: bytes
-    data: bytes | None = None
-
-
-def read_all(
-    root: Path, files: Sequence[FoundFile], words: dict[str, str]
-) -> Generator[Fresh, None, None]:
+def read_all(root: Path, files: Sequence[FoundFile]) -> Generator[ReadFile, None, None]:
     """Read files, in whatever order is quickest. Close this iterator if you leave it early."""
-    reading = _Reading(root, files, words)
+    reading = _Reading(root, files)
     try:
         yield from reading.run()
     finally:
@@ -127,8 +116,8 @@ class _Work:
 class _Reading:
     """One reading of files: what is left, who helps, and what helpers were lost over."""
 
-    def __init__(self, root: Path, files: Sequence[FoundFile], words: dict[str, str]) -> None:
-        self._root, self._words = root, words
+    def __init__(self, root: Path, files: Sequence[FoundFile]) -> None:
+        self._root = root
         self._work = _Work(files)
         self._answers: _Answers = queue.SimpleQueue()
         self._helpers: list[_Helper] = []
@@ -138,7 +127,7 @@ class _Reading:
         self._lost: Counter[str] = Counter()
         self._start_helpers(_helpers_for(self._work))
 
-    def run(self) -> Iterator[Fresh]:
+    def run(self) -> Iterator[ReadFile]:
         work, later = self._work, deque[str]()
         while work.plain or work.apart or later or self._busy:
             with suppress(IndexError):
@@ -163,7 +152,7 @@ class _Reading:
         except (OSError, ValueError, RuntimeError):
             self._is_alone = not self._helpers
 
-    def _begin_again(self) -> Iterator[Fresh]:
+    def _begin_again(self) -> Iterator[ReadFile]:
         """Another helper for what is left, or what is left is read here."""
         if not self._is_alone and self._lost.total() < MAX_LOSSES:
             self._start_helpers(1)
@@ -171,16 +160,16 @@ class _Reading:
             way: Way = "grammar" if self._is_alone and not self._is_held_up else "lines"
             yield from _read_by(self._root, self._work.apart.popleft(), way)
 
-    def _read_here(self, chunk: _Chunk, later: deque[str]) -> Iterator[Fresh]:
+    def _read_here(self, chunk: _Chunk, later: deque[str]) -> Iterator[ReadFile]:
         """Read files without grammars. Those that turn out to need one are for later."""
         for path in chunk:
             read = read_entry(self._root, path, "plain")
             if read is None:
                 later.append(path)
             else:
-                yield Fresh(read[1], read[0])
+                yield ReadFile(read[1], read[0])
 
-    def _take_answers(self, *, wait: bool) -> Iterator[Fresh]:
+    def _take_answers(self, *, wait: bool) -> Iterator[ReadFile]:
         """What helpers have answered so far; the first answer may be waited for."""
         answer = self._next(wait)
         while answer:
@@ -190,12 +179,12 @@ class _Reading:
                 self._is_alone = self._is_alone or not is_awake
             elif answer.data:
                 digest, data = _answers.decode(answer.data)
-                yield Fresh(unpack_entry(answer.path, data, self._words), digest, data)
+                yield ReadFile(unpack_entry(answer.path, data), digest, data)
             else:
                 yield from self._read_lost(answer.path)
             answer = self._next(wait=False)
 
-    def _read_lost(self, path: str) -> Iterator[Fresh]:
+    def _read_lost(self, path: str) -> Iterator[ReadFile]:
         """Read by lines what a helper ended over, and all of its kind if it is not the first."""
         ending = os.path.splitext(path)[1] or path
         self._lost[ending] += 1
@@ -219,11 +208,11 @@ class _Reading:
                 self._is_held_up = self._is_held_up or not helper.is_awake
 
 
-def _read_by(root: Path, paths: Iterable[str], way: Way) -> Iterator[Fresh]:
+def _read_by(root: Path, paths: Iterable[str], way: Way) -> Iterator[ReadFile]:
     for path in paths:
         read = read_entry(root, path, way)
         assert read
-        yield Fresh(read[1], read[0])
+        yield ReadFile(read[1], read[0])
 
 
 def _cost(found: FoundFile) -> int:

@@ -36,6 +36,7 @@ from typing import cast
 
 from msgspec import Struct, structs
 
+from loom.project.parse.installed import HAS_GRAMMARS
 from loom.project.parse.linewise import (
     MAX_NAME_CHARS,
     MAX_PATH_CHARS,
@@ -46,20 +47,12 @@ from loom.project.parse.linewise import (
 from loom.project.parse.skeletons import skeleton_of
 from loom.project.parse.symbols import Definition, Kind, ParsedFile
 
-try:
+if HAS_GRAMMARS:
     from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor
-except ImportError:  # the extra `map` is not installed: code is read by how its lines begin
-    HAS_GRAMMARS = False
-else:
-    HAS_GRAMMARS = True
 
 if sys.platform != "win32":
     from resource import RUSAGE_SELF, getrusage
 
-NO_GRAMMARS = (
-    "code is read by how its lines begin, and so with less care; pip install "
-    "'loomwright[map]' reads it with grammars"
-)
 MAX_SOURCE_BYTES = 2**22  # bytes that a parser is given
 # A parser that is late is told that the text ends: what is no code can take it the square of its
 # length, in time and in memory.

@@ -4,7 +4,8 @@ import re
 from functools import cache
 from typing import Literal
 
-from loom.project.parse.grammars import GRAMMARS, HAS_GRAMMARS, parse_by_grammar
+from loom.project.parse.grammars import GRAMMARS, parse_by_grammar
+from loom.project.parse.installed import HAS_GRAMMARS
 from loom.project.parse.linewise import forms, parse_by_lines
 from loom.project.parse.python_lines import parse_python_lines
 from loom.project.parse.symbols import ParsedFile

@@ -1,10 +1,11 @@
 """What a source file defines, and which names it uses."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
 Kind = Literal["module", "class", "interface", "type", "function", "method", "macro", "constant"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Definition(Struct, frozen=True, gc=False):

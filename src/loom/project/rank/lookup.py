@@ -1,109 +1,98 @@
-"""An index as requests look it up: roles and words of files, where names are defined, which files a
-spelled path may mean.
+"""An index as requests look it up: roles of files, where names are defined, which files a spelled
+path may mean.
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
-from functools import lru_cache
-from math import log1p
+from collections.abc import Sequence
+from functools import cached_property
 from threading import Lock
-from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct
+import numpy as np
+from numpy.typing import NDArray
 
-from loom.project.index.entries import Entry
+from loom.project.index.columns import Columns, Rows, number_rows, plain
+from loom.project.index.links import Links, make_links
 from loom.project.index.project_index import ProjectIndex
+from loom.project.index.roles import ROLES, Role, is_copied
 from loom.project.parse.symbols import Definition
-from loom.project.parse.terms import terms_in
-from loom.project.rank.graph import Graph
-from loom.project.rank.roles import Role, role_of
-from loom.project.rank.words import Texts, Vocabulary
 
 # how sure it is that a file is meant of whose path only the last part is spelled as it is
 TAIL = 0.4
 
-T = TypeVar("T")
-Place = tuple[str, int]  # a file, and the number of a definition in it
-
-
-class File(Struct, frozen=True):
-    """What is computed once of a file: the words of its path, how much its names say a word, how
-    many words it has.
-    """
-
-    entry: Entry
-    words: frozenset[str]
-    named: dict[str, float]
-    length: int
-
-    @property
-    def definitions(self) -> tuple[Definition, ...]:
-        return self.entry.parsed.definitions
+_GENERATED, _VENDORED = ROLES.index("generated"), ROLES.index("vendored")
 
 
 class Lookup:
-    """An index as it is looked up. Of one that changed only what is new is looked at again."""
+    """The columns of an index, and what is computed of them. Files and definitions are named by
+    their numbers.
+    """
 
-    def __init__(self, entries: dict[str, Entry], before: "Lookup | None" = None) -> None:
-        self.entries = entries
-        self.numbers = {path: number for number, path in enumerate(entries)}
-        self.roles: dict[str, Role] = {
-            path: _role(entry, entries) for path, entry in entries.items()
-        }
-        self.files: dict[str, File] = {}
-        self.graph: Graph
-        self.vocabulary: Vocabulary
-        self._places: dict[str, list[Place]] = {}
-        self._ends: dict[str, list[str]] = {}
-        self._texts: dict[str, Texts] = {}
-        if before is None:
-            self.graph, self.vocabulary = Graph(entries), Vocabulary()
-        else:
-            self._take_over(before)
-        held = self.files
-        self.files = {
-            path: _reuse(held.get(path), entry) or _look_at(entry)
-            for path, entry in entries.items()
-        }
-        self.usual_length = (
-            sum(file.length for file in self.files.values()) / max(1, len(self.files)) or 1.0
-        )
-        gone = [file for path, file in held.items() if self.files.get(path) is not file]
-        new = [file for path, file in self.files.items() if held.get(path) is not file]
-        self._places = _update_table(self._places, _names(gone), _names(new))
-        self._ends = _update_table(self._ends, _path_ends(gone), _path_ends(new))
+    def __init__(self, columns: Columns, links: Links | None = None) -> None:
+        self.columns = columns
+        self._links = links
+        self.paths, self.strings = columns.paths, columns.strings
+        self.usual_length = float(columns["length"].sum()) / max(1, len(self.paths)) or 1.0
 
-    def _take_over(self, before: "Lookup") -> None:
-        """What was computed for the index before this one."""
-        self.files, self._places, self._ends = before.files, before._places, before._ends
-        self.graph, self.vocabulary = Graph(self.entries, before.graph), before.vocabulary
-        kept = list(before._texts.items())
-        self._texts = {
-            path: texts for path, texts in kept if self.entries.get(path) is before.entries[path]
-        }
+    def __len__(self) -> int:
+        return len(self.paths)
 
-    def find_definitions(self, name: str) -> list[Place]:
+    @cached_property
+    def roles(self) -> NDArray[np.uint8]:
+        """The role of each file, by its number in `ROLES`."""
+        found = self.columns["role"].copy()
+        for number, path in enumerate(self.paths):
+            if "/packages/" in path and is_copied(path, self.columns.numbers):
+                found[number] = _VENDORED
+        found[self.columns["is_generated"] > 0] = _GENERATED
+        return found
+
+    def find_role(self, role: Role) -> Rows:
+        """The files that have a role."""
+        return np.flatnonzero(self.roles == ROLES.index(role))
+
+    @cached_property
+    def links(self) -> Links:
+        """Which files use what others define."""
+        return self._links or make_links(self.columns)
+
+    @cached_property
+    def file_of(self) -> Rows:
+        """The file of each definition."""
+        return number_rows(self.columns["definitions"])
+
+    @cached_property
+    def alike(self) -> NDArray[np.int64]:
+        """How many definitions have each plain name, by the number of the name."""
+        return np.bincount(self.columns["of_plain_name"], minlength=len(self.strings))
+
+    @cached_property
+    def _by_plain_name(self) -> tuple[Rows, Rows]:
+        """All definitions, those of one plain name together, and where each name begins."""
+        order = np.argsort(self.columns["of_plain_name"], kind="stable")
+        return order, np.cumsum(self.alike) - self.alike
+
+    def find_alike(self, name: int) -> Rows:
+        """The definitions with a plain name, however it is written, in the order of the files."""
+        order, starts = self._by_plain_name
+        return order[starts[name] : starts[name] + self.alike[name]]
+
+    def find_definitions(self, name: str) -> list[int]:
         """Where a name is defined, in the order of the files."""
-        return sorted(
-            place for place in self.find_alike(plain(name)) if self.definition(place).name == name
-        )
+        number, known = self.strings.find(name), self.strings.find(plain(name))
+        if not 0 <= known < len(self.alike):
+            return []
+        found = self.find_alike(known)
+        named: list[int] = found[self.columns["of_name"][found] == number].tolist()
+        return named
 
-    def find_alike(self, name: str) -> list[Place]:
-        """Where a plain name is defined, however it is written."""
-        return self._places.get(name, [])
+    def definitions_of(self, file: int) -> tuple[Definition, ...]:
+        return self.columns.definitions_of(file)
 
-    def definition(self, place: Place) -> Definition:
-        return self.entries[place[0]].parsed.definitions[place[1]]
+    def first_definition(self, file: int) -> int:
+        return int(self.columns.starts("definition")[file])
 
-    def texts(self, path: str) -> Texts:
-        """What the definitions of a file say; only computed where it is asked for."""
-        if path not in self._texts:
-            self._texts[path] = self.vocabulary.texts(self.entries[path])
-        return self._texts[path]
-
-    def find_files(self, spelled: str) -> tuple[float, list[str]]:
+    def find_files(self, spelled: str) -> tuple[float, list[int]]:
         """The files that a spelled path may mean, those with the longest common end, and how sure
         that is.
         """
@@ -119,13 +108,13 @@ class Lookup:
             return 0.0, []
         # Where only the last of several parts is found, it is most often another file of that name.
         sure = TAIL
-        if common > 1 or len(parts) == 1 or any("/" not in path for path in found):
+        if common > 1 or len(parts) == 1 or any("/" not in self.paths[one] for one in found):
             sure = 1.0
         return sure / len(found), found
 
-    def _find_module(self, spelled: str) -> tuple[float, list[str]]:
+    def _find_module(self, spelled: str) -> tuple[float, list[int]]:
         """The files that a module with dots may mean; there may be names in it."""
-        parts, common, found = spelled.split("."), 0, list[str]()
+        parts, common, found = spelled.split("."), 0, list[int]()
         while len(parts) > 1 and common < 2:
             common, found = self._ending(parts)
             parts.pop()
@@ -133,17 +122,21 @@ class Lookup:
             return 0.0, []
         return 1 / len(found), found
 
-    def _ending(self, parts: Sequence[str]) -> tuple[int, list[str]]:
+    def _ending(self, parts: Sequence[str]) -> tuple[int, list[int]]:
         """The files whose paths have most of these parts in common with their ends, and how
         many.
         """
-        if not parts:
+        last = self.strings.find(parts[-1]) if parts else -1
+        if last < 0:
             return 0, []
+        is_meant = self.columns["of_file_name"] == last
+        is_meant |= self.columns["of_stem"] == last
         common = {
-            path: _common_end(parts, path.split("/")) for path in self._ends.get(parts[-1], ())
+            number: _common_end(parts, self.paths[number].split("/"))
+            for number in np.flatnonzero(is_meant).tolist()
         }
         most = max(common.values(), default=0)
-        return most, sorted(path for path, parts in common.items() if parts == most)
+        return most, [number for number, parts in common.items() if parts == most]
 
 
 _indexes: WeakKeyDictionary[ProjectIndex, Lookup] = WeakKeyDictionary()
@@ -162,72 +155,10 @@ if hasattr(os, "register_at_fork"):
 def lookup_of(index: ProjectIndex) -> Lookup:
     with _looking:
         known = _indexes.get(index)
-        if known is None or known.entries is not index.entries:
-            _indexes[index] = known = Lookup(index.entries, known)
+        held = index.linked_columns
+        if known is None or known.columns is not held.columns:
+            _indexes[index] = known = Lookup(*held)
         return known
-
-
-@lru_cache(maxsize=200_000)
-def plain(name: str) -> str:
-    """A name as the words of a text have it."""
-    return name.strip("_").lower()
-
-
-def _reuse(file: File | None, entry: Entry) -> File | None:
-    if file is None or file.entry is not entry:
-        return None
-    return file
-
-
-def _look_at(entry: Entry) -> File:
-    said = {word: log1p(count) for word, count in entry.named.items()}
-    return File(entry, frozenset(terms_in(entry.path)), said, sum(entry.terms.values()))
-
-
-def _role(entry: Entry, entries: Container[str]) -> Role:
-    if entry.is_generated:
-        return "generated"
-    return role_of(entry.path, entries)
-
-
-def _names(files: Iterable[File]) -> Iterator[tuple[str, Place]]:
-    """Each plain name that files define, and where."""
-    return (
-        (plain(one.name), (file.entry.path, number))
-        for file in files
-        for number, one in enumerate(file.definitions)
-    )
-
-
-def _path_ends(files: Iterable[File]) -> Iterator[tuple[str, str]]:
-    """The last part of each path, with and without what is after the dot, and the path."""
-    for file in files:
-        end = file.entry.path.rpartition("/")[2]
-        for one in {end, end.partition(".")[0] or end}:
-            yield one, file.entry.path
-
-
-def _update_table(
-    before: dict[str, list[T]], gone: Iterable[tuple[str, T]], new: Iterable[tuple[str, T]]
-) -> dict[str, list[T]]:
-    """A table without what is gone and with what is new. Lists of the one before stay as they are:
-    another thread may read them.
-    """
-    table = dict(before)
-    leaving: defaultdict[str, set[T]] = defaultdict(set)
-    for key, value in gone:
-        leaving[key].add(value)
-    for key, left in leaving.items():
-        table[key] = [value for value in table[key] if value not in left]
-    coming: defaultdict[str, list[T]] = defaultdict(list)
-    for key, value in new:
-        coming[key].append(value)
-    for key, values in coming.items():
-        if key in table:
-            table[key] = [*table[key], *values]
-        else:
-            table[key] = values
-    return table
 
 
 def _common_end(one: Sequence[str], other: Sequence[str]) -> int:

@@ -10,8 +10,8 @@ from math import log, sqrt
 from msgspec import Struct
 
 from loom.conversation.stems import stem
+from loom.project.index.roles import Role
 from loom.project.parse.terms import terms_of
-from loom.project.rank.roles import Role
 
 MAX_REQUEST_CHARS = 60_000  # characters of a request that are looked at
 # characters of a line that a frame is looked for in, and of a word that may be a path

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Container
-from functools import lru_cache
-from typing import Literal
+from functools import cache, lru_cache
+from typing import Literal, get_args
 
 Role = Literal["source", "test", "helper", "document", "example", "vendored", "generated", "data"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 # The first that fits. A `helper` is code for tests that a project may well offer as its own:
 # `django/test/client.py`.
@@ -60,19 +61,31 @@ _ROLES: tuple[tuple[Role, str], ...] = (
         r"|po|pot|snap|patch|diff|sum|mod)$",
     ),
 )
-_PATTERNS = tuple((role, re.compile(pattern)) for role, pattern in _ROLES)
+
+
+@cache
+def _patterns() -> tuple[tuple[Role, re.Pattern[str]], ...]:
+    """Compiled when they are first used: a map of what did not change needs none."""
+    return tuple((role, re.compile(pattern)) for role, pattern in _ROLES)
 
 
 def role_of(path: str, paths: Container[str] = ()) -> Role:
     """The role of a file, in a project that has these."""
-    # A package named so inside of another is a copy of somebody's; a folder of packages is how a
-    # project may be laid out.
-    before, packages, _ = path.partition("/packages/")
-    if packages and path.endswith(".py") and f"{before}/packages/__init__.py" in paths:
+    if is_copied(path, paths):
         return "vendored"
-    return _role_of(path)
+    return role_of_path(path)
+
+
+def is_copied(path: str, paths: Container[str]) -> bool:
+    """Whether a file is in a package named `packages` inside of another, which is a copy of
+    somebody's; a folder of packages is how a project may be laid out.
+    """
+    before, packages, _ = path.partition("/packages/")
+    has_package = bool(packages) and path.endswith(".py")
+    return has_package and f"{before}/packages/__init__.py" in paths
 
 
 @lru_cache(maxsize=100_000)
-def _role_of(path: str) -> Role:
-    return next((role for role, pattern in _PATTERNS if pattern.search(path)), "source")
+def role_of_path(path: str) -> Role:
+    """The role of a file as far as its own path tells."""
+    return next((role for role, pattern in _patterns() if pattern.search(path)), "source")
