@@ -353,6 +353,12 @@ def test_connections_are_kept_open_inside_of_async_with() -> None:
         (b'{"choices": []}', "another form"),
         (b'{"error": {"message": "no credit", "code": 402}}', "answered 402: no credit"),
         (b'{"error": {"message": "busy", "code": "rate_limit_exceeded"}}', "429: busy"),
+        (
+            b'{"choices": [{"message": {"content": ""}, "finish_reason": "error", "error": '
+            b'{"code": 502, "message": "upstream"}}]}',
+            "502: upstream",
+        ),
+        (b'{"object": "error", "message": "no such model", "code": 404}', "404: no such model"),
     ],
 )
 def test_answers_of_no_form_are_told(content: bytes, says: str) -> None:
@@ -379,6 +385,26 @@ def test_answers_of_no_form_are_told(content: bytes, says: str) -> None:
         ),
         ("responses", b'data: {"type":"error","message":"odd","code":"x"}\n\n', "500: odd"),
         ("openai", b": only a comment\n\n", "broke off"),
+        # as OpenRouter ends an answer that failed
+        (
+            "openai",
+            b'data: {"choices":[{"delta":{"content":"Half"}}]}\n\ndata: {"error":{"code":'
+            b'"server_error","message":"gone"},"choices":[{"delta":{"content":""},'
+            b'"finish_reason":"error"}]}\n\ndata: [DONE]\n\n',
+            "500: gone",
+        ),
+        ("openai", b'data: {"choices":[{"finish_reason":"error"}]}\n\n', "with an error"),
+        # as vLLM and llama.cpp did
+        (
+            "openai",
+            b'data: {"object":"error","message":"odd","type":"BadRequestError","code":400}\n\n',
+            "400: odd",
+        ),
+        ("openai", b'error: {"code":503,"message":"Loading model"}\n\n', "503: Loading model"),
+        ("openai", b'event: error\ndata: {"message":"odd"}\n\n', "500: odd"),
+        # one object in place of a stream
+        ("openai", b'{"error": {"message": "no credit", "code": 402}}', "402: no credit"),
+        ("openai", b'\n{"error": {"mess', "broke off"),
     ],
 )
 def test_errors_in_a_stream_are_told(wire: str, events: bytes, says: str) -> None:
@@ -386,6 +412,34 @@ def test_errors_in_a_stream_are_told(wire: str, events: bytes, says: str) -> Non
         llm = loom.connect("local:m", base_url=url, wire=wire, retries=0)
         with pytest.raises(ProviderError, match=says):
             run(collect(llm.stream(ASKED)))
+
+
+@pytest.mark.parametrize(
+    ("wire", "content"),
+    [
+        ("openai", b'{"choices": [{"message": {"content": "Hi."}, "finish_reason": "stop"}]}'),
+        (
+            "anthropic",
+            b'{"role": "assistant", "content": [{"type": "text", "text": "Hi."}], '
+            b'"stop_reason": "end_turn"}',
+        ),
+        (
+            "openai",
+            b'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\n'
+            b"data:  [DONE] \n\n",
+        ),
+    ],
+)
+def test_an_answer_is_read_as_a_stream_or_as_one_object(wire: str, content: bytes) -> None:
+    async def read(url: str) -> list[StreamEvent]:
+        llm = loom.connect("local:m", base_url=url, wire=wire, retries=0)
+        return [event async for event in llm.stream(ASKED)]
+
+    with _ServeOnce(content) as url:
+        *pieces, end = run(read(url))
+    assert pieces == [TextChunk("Hi.")]
+    assert isinstance(end, AnswerEnd)
+    assert (end.answer.text, end.answer.stop) == ("Hi.", "end")
 
 
 class _ServeOnce:
@@ -538,7 +592,8 @@ def test_an_empty_purse_does_not_pass() -> None:
 
 def test_an_error_is_found_only_where_there_is_no_answer() -> None:
     assert find_error({"output": [], "error": None}) is None
-    assert find_error({"choices": [{}], "error": {"message": "late"}}) is None
+    ended = {"finish_reason": "stop"}
+    assert find_error({"choices": [ended], "error": {"message": "late"}}) is None
     assert find_error({"choices": [], "error": {"message": "x"}}) == {"message": "x"}
 
 

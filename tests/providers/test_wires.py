@@ -144,6 +144,12 @@ def chat(*deltas: Any, **more: Any) -> list[SseEvent]:
             {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "}"}}]},
             {"tool_calls": [{"index": 1, "id": "b", "function": {"name": "g", "arguments": "{}"}}]},
         ],
+        # an index that begins with 1, and an empty id in what follows
+        [
+            {"tool_calls": [{"index": 1, "id": "a", "function": {"name": "f", "arguments": "{"}}]},
+            {"tool_calls": [{"index": 1, "id": "", "function": {"arguments": "}"}}]},
+            {"tool_calls": [{"index": 2, "id": "b", "function": {"name": "g", "arguments": "{}"}}]},
+        ],
         # both in one chunk
         [
             {
@@ -162,6 +168,31 @@ def test_servers_number_their_calls_in_many_ways(deltas: list[Any]) -> None:
         ("a", "f", "{}"),
         ("b", "g", "{}"),
     ]
+
+
+def test_calls_without_ids_under_one_index_are_told_apart() -> None:
+    """As Gemini sends them: each call is whole, and all have the index 0."""
+    deltas = [
+        {"tool_calls": [{"index": 0, "id": "", "function": {"name": "f", "arguments": text}}]}
+        for text in ('{"x":1}', '{"x":2}')
+    ]
+    folded, pieces, _ = fold("openai", chat(*deltas))
+    calls = parse_answer(folded).tool_calls
+    assert [(call.name, call.arguments) for call in calls] == [("f", '{"x":1}'), ("f", '{"x":2}')]
+    assert [piece.place for piece in pieces] == [0, 1]
+
+
+def test_calls_with_one_id_and_several_indexes_are_told_apart() -> None:
+    deltas = [
+        {"tool_calls": [{"index": n, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+        for n in range(2)
+    ]
+    folded, _, _ = fold("openai", chat(*deltas))
+    assert [call.id for call in parse_answer(folded).tool_calls] == ["a", "a"]
+
+
+def test_events_without_data_say_nothing() -> None:
+    assert read(b"data:\n\ndata: \n\nevent: ping\n\ndata: x\n\n", 7) == [SseEvent("", "x")]
 
 
 def test_fields_that_only_one_server_has_are_kept() -> None:

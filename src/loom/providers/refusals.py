@@ -10,6 +10,7 @@ import msgspec
 
 from loom.errors import ProviderError, RequestTooLong, shorten
 from loom.providers.overflow import read_overflow
+from loom.providers.wires.folding import objects_of
 
 # A request of these may be sent again: the time was over, somebody else was quicker, too many at
 # once. Also all errors of the server itself (500 and more, 529 among them).
@@ -98,9 +99,14 @@ def find_error(data: Any) -> Any:
         response = data.get("response", data)
         return (response.get("error") if isinstance(response, dict) else None) or "it failed"
     error = data.get("error")
-    if data.get("type") == "error":
+    if "error" in (data.get("type"), data.get("object")):
         return error or data
-    has_answer = any(data.get(key) for key in ("choices", "output", "content"))
+    choices = objects_of(data.get("choices"))
+    for choice in choices:
+        if choice.get("error") or choice.get("finish_reason") == "error":
+            return error or choice.get("error") or "the model ended with an error"
+    has_ended = any(choice.get("finish_reason") for choice in choices)
+    has_answer = has_ended or data.get("output") or data.get("content")
     if isinstance(error, dict | str) and error and not has_answer:
         return error
     return None

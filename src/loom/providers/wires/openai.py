@@ -1,12 +1,14 @@
 """How OpenAI's chat completions wire answers, and how it streams an answer.
 
 Many servers speak this wire, each with habits of its own. A chunk without an index continues what
-came last; a call with a new id is a new call, whatever index it has.
+came last; a call with a new id is a new call, whatever index it has; so is one with a name, where
+the arguments of the last one are whole.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from loom.conversation.canonical import from_json
 from loom.dialects import dialect
 from loom.dialects.input import Answer, StopReason
 from loom.providers.models import CallChunk, ReasoningChunk, StreamEvent, TextChunk
@@ -84,7 +86,7 @@ def _feed_delta(message: Json, delta: Json) -> Iterator[StreamEvent]:
     for key, value in delta.items():
         if key == "tool_calls":
             for call in objects_of(value):
-                yield _feed_call(message.setdefault("tool_calls", []), call)
+                yield _feed_call(message.setdefault("tool_calls", _ChatCalls()), call)
         elif key in _TEXTS and isinstance(value, str):
             grow(message, key, value)
             if value:
@@ -101,11 +103,54 @@ def _feed_delta(message: Json, delta: Json) -> Iterator[StreamEvent]:
             message.setdefault(key, None)
 
 
-def _feed_call(calls: list[Json], chunk: Json) -> CallChunk:
-    place = _place_of_call(calls, chunk)
-    if place == len(calls):
-        calls.append({})
-    call, arguments = calls[place], ""
+class _ChatCalls(list[Json]):
+    """The calls of a message, and the index that the server gave to each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._indexes: list[int] = []
+
+    def find(self, chunk: Json) -> int:
+        """The place of the call that a chunk belongs to; that of a new one if it begins one."""
+        place = self._find_place(chunk)
+        if place == len(self):
+            self.append({})
+            self._indexes.append(place_of(chunk.get("index"), place))
+        return place
+
+    def _find_place(self, chunk: Json) -> int:
+        given, index = text_of(chunk.get("id")), place_of(chunk.get("index"), -1)
+        places = [n for n, known in enumerate(self._indexes) if index in (-1, known)]
+        if given:
+            same = [n for n in places if self[n].get("id") == given]
+            unnamed = [n for n in places if not self[n].get("id") and index >= 0]
+            return (same or unnamed or [len(self)])[-1]
+        begins = bool(_inner(chunk).get("name"))
+        if not places or (begins and (index < 0 or self._is_whole(places[-1], chunk))):
+            return len(self)
+        return places[-1]
+
+    def _is_whole(self, place: int, chunk: Json) -> bool:
+        """Whether a call has all its arguments, so that more of them are those of another one:
+        some servers give all calls one index, and no id.
+        """
+        inner = _inner(self[place])
+        if not inner.get("name") or not _inner(chunk).get("arguments"):
+            return False
+        try:
+            return isinstance(from_json(settle(inner.get("arguments"))), dict)
+        except (TypeError, ValueError):
+            return False
+
+
+def _inner(call: Json) -> Json:
+    """What a call or a chunk of one says: its name and arguments."""
+    return object_of(call.get("function") or call.get("custom"))
+
+
+def _feed_call(calls: _ChatCalls, chunk: Json) -> CallChunk:
+    place, arguments = calls.find(chunk), ""
+    call = calls[place]
     for key, value in chunk.items():
         if key in ("function", "custom") and isinstance(value, dict):
             inner = call[key] = object_of(call.get(key))
@@ -115,24 +160,9 @@ def _feed_call(calls: list[Json], chunk: Json) -> CallChunk:
                     arguments += piece
                 elif piece is not None and inner.get(name) != piece:
                     inner[name] = _join(inner.get(name), piece)
-        elif key != "index" and value is not None:
+        elif key != "index" and value is not None and (value != "" or key not in call):
             call[key] = value
-    name = text_of(object_of(chunk.get("function") or chunk.get("custom")).get("name"))
-    return CallChunk(place, text_of(chunk.get("id")), name, arguments)
-
-
-def _place_of_call(calls: list[Json], chunk: Json) -> int:
-    """Which call a chunk belongs to: the number of calls so far if it begins a new one."""
-    given, begun = chunk.get("id"), text_of(object_of(chunk.get("function")).get("name"))
-    if isinstance(given, str) and given:
-        same = [n for n, call in enumerate(calls) if call.get("id") == given]
-        if same:
-            return same[-1]
-    usual = len(calls) if given or begun or not calls else len(calls) - 1
-    place = min(place_of(chunk.get("index"), usual), len(calls))
-    if place < len(calls) and given and calls[place].get("id") not in (None, "", given):
-        return len(calls)
-    return place
+    return CallChunk(place, text_of(chunk.get("id")), text_of(_inner(chunk).get("name")), arguments)
 
 
 def _join(earlier: Any, value: Any) -> Any:

@@ -80,7 +80,10 @@ def _read_event(lines: list[bytes]) -> SseEvent | None:
             name = text
         elif field == b"data":
             data.append(text)
-    if not data:  # a comment, or a name without data
+        elif field == b"error":  # so llama.cpp names an error
+            name = "error"
+            data.append(text)
+    if not any(data):  # a comment, or a name without data
         return None
     return SseEvent(name, "\n".join(data))
 
