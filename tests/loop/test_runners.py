@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom import Loom, Message, Session, ToolCall
+from loom import Loom, Message, Session, Text, ToolCall
 from loom.dialects.input import parse_answer
 from loom.engine.running import RUN_SECONDS, Runner
 from loom.errors import Conflict
-from loom.loop import Loop, SessionDesk
+from loom.loop import Function, Loop, SessionDesk
 from loom.loop.loop import name_calls
 from loom.loop.values import CallEnded, LoopEvent
-from loom.providers.scripted import ScriptedModel
+from loom.providers.scripted import ScriptedModel, Wait
 
 
 @pytest.fixture
@@ -157,3 +157,93 @@ def test_a_listener_that_raises_leaves_no_tool_at_work(session: Session) -> None
     assert going.is_set()
     assert stored == []
     assert [call.id for call in session.resume().pending] == ["b"]
+
+
+def test_a_run_that_cannot_begin_leaves_its_session_free(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise OSError("the disk is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "aresume", fail)
+        with pytest.raises(OSError, match="away"):
+            asyncio.run(Loop(SessionDesk(session), ScriptedModel("Hi.")).run("Go."))
+    assert asyncio.run(Loop(SessionDesk(session), ScriptedModel("Hi.")).run("Go.")).end == "done"
+
+
+def test_one_loop_does_not_run_twice_at_once(session: Session) -> None:
+    loop = Loop(SessionDesk(session), ScriptedModel(Wait(0.2, "First."), "Third."))
+
+    async def work() -> None:
+        first = asyncio.create_task(loop.run("One."))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Conflict, match="wait until it ends"):
+            await loop.run("Two.")
+        assert (await first).text == "First."
+        assert (await loop.run("Three.")).text == "Third."
+
+    asyncio.run(work())
+
+
+def test_a_run_that_is_cancelled_stores_what_finished_and_leaves_its_session_free(
+    session: Session,
+) -> None:
+    ran: list[int] = []
+
+    def note(x: int) -> str:
+        ran.append(x)
+        return f"noted {x}"
+
+    async def work() -> None:
+        # The session is slow, so that the run is cancelled while it stores an answer or a result.
+        for slow in ("absorb", "append"):
+            begun, kept = asyncio.Event(), getattr(session, f"a{slow}")
+
+            async def store(*given: Any, begun: Any = begun, kept: Any = kept) -> Any:
+                begun.set()
+                await asyncio.sleep(0.05)
+                return await kept(*given)
+
+            setattr(session, f"a{slow}", store)
+            model = ScriptedModel(calls(("a", 1)), "Done.")
+            run = asyncio.create_task(Loop(SessionDesk(session), model, [note]).run("Go."))
+            await begun.wait()
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            setattr(session, f"a{slow}", kept)
+            outcome = await Loop(SessionDesk(session), ScriptedModel("Done."), [note]).run()
+            assert outcome.end == "done"
+
+    asyncio.run(work())
+    assert ran == [1, 1]  # one call each time
+    noted = [
+        part.text
+        for node in session.path
+        if node.message
+        for result in node.message.results
+        for part in result.parts
+        if isinstance(part, Text)
+    ]
+    assert noted == ["noted 1", "noted 1"]
+
+
+def test_tools_are_declared_once_and_as_they_are_now(session: Session) -> None:
+    def recall_page(page: int) -> str:
+        """Mine."""
+        return f"page {page}"
+
+    def recall_name(name: str) -> str:
+        """Mine, changed."""
+        return name
+
+    for run in (recall_page, recall_name):
+        model = ScriptedModel("Hi.")
+        function = Function(run, name="recall")
+        asyncio.run(Loop(SessionDesk(session), model, [function]).run("Go."))
+    names = [tool.name for tool in model.requests[0].tools]
+    assert len(names) == len(set(names))
+    [found] = [tool for tool in model.requests[0].tools if tool.name == "recall"]
+    assert found.description == "Mine, changed."
+    assert "name" in found.schema

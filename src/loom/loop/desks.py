@@ -2,8 +2,9 @@
 keeps results.
 """
 
-from collections.abc import Sequence
-from typing import Protocol, Unpack
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol, TypeVar, Unpack
 from uuid import uuid4
 
 from msgspec import Struct
@@ -16,6 +17,19 @@ from loom.engine.options import PrepareOptions
 from loom.engine.sessions import Session
 from loom.engine.tools import tools as own_tools
 from loom.engine.trees import LoomTree
+from loom.errors import Conflict
+
+_T = TypeVar("_T")
+
+
+async def complete(work: Coroutine[Any, Any, _T]) -> _T:
+    """Do work to its end, also if the run is cancelled meanwhile."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 class TakenAnswer(Struct, frozen=True):
@@ -66,16 +80,42 @@ class SessionDesk:
 
     def __init__(self, session: Session, **options: Unpack[PrepareOptions]) -> None:
         self.session, self._options = session, options
-        self._owner = uuid4().hex
+        self._owner, self._is_open = uuid4().hex, False
 
     async def open(self, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-        await self.session.aclaim_run(self._owner)
+        if self._is_open:
+            raise Conflict(
+                self.session.id,
+                self._owner,
+                self._owner,
+                f"a run of this desk works in session {self.session.id}; wait until it ends",
+            )
+        self._is_open = True
+        try:
+            await self._claim()
+            await self._declare(tools)
+            return (await self.session.aresume()).pending
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _declare(self, tools: Sequence[Tool]) -> None:
+        """Declare the tools of the run, and Loom's own where their names are free."""
         declared = self.session.row.head.tools
-        named = {tool.name for tool in declared}
-        fresh = [tool for tool in (*tools, *own_tools()) if tool.name not in named]
-        if fresh:
-            await self.session.achange(tools=[*declared, *fresh])
-        return (await self.session.aresume()).pending
+        wanted = {tool.name: tool for tool in (*declared, *tools)}  # a function may have changed
+        for tool in own_tools():
+            wanted.setdefault(tool.name, tool)
+        if tuple(wanted.values()) != tuple(declared):
+            await self.session.achange(tools=list(wanted.values()))
+
+    async def _claim(self) -> None:
+        """Note that this run works here. One that was closed meanwhile does not any more."""
+
+        def claim() -> None:
+            if self._is_open:
+                self.session.claim_run(self._owner)
+
+        await self.session.run_off_loop(claim)
 
     async def prepare(
         self, request: Given | None, overflow: BaseException | None = None
@@ -87,7 +127,7 @@ class SessionDesk:
         return await self.session.prepare(request, **self._options)
 
     async def absorb(self, answer: Answer) -> TakenAnswer:
-        nodes = await self.session.aabsorb(answer)
+        nodes = await complete(self.session.aabsorb(answer))
         messages = [node.message for node in nodes if node.message]
         calls = tuple(call for message in messages for call in message.calls)
         return TakenAnswer(calls, "\n\n".join(message.text for message in messages if message.text))
@@ -99,18 +139,19 @@ class SessionDesk:
         return next(result for result in node.message.results if result.call_id == call.id)
 
     async def start(self, call: ToolCall) -> bool:
-        await self.session.aclaim_run(self._owner)
+        await self._claim()
         return await self.session.astart_call(call)
 
     async def keep(self, result: ToolResult) -> None:
-        await self.session.aclaim_run(self._owner)
+        await self._claim()
         await self.session.aappend(Message("tool", (result,)))
 
     async def beat(self) -> bool:
-        await self.session.aclaim_run(self._owner)
+        await self._claim()
         return await self.session.abeat()
 
     async def close(self) -> None:
+        self._is_open = False
         await self.session.arelease_run(self._owner)
 
     async def finish(self, text: str) -> None:
@@ -129,7 +170,7 @@ class TreeDesk(SessionDesk):
         self._tree, self._agent = tree, agent
 
     async def absorb(self, answer: Answer) -> TakenAnswer:
-        outcome = await self._tree.aabsorb(answer, agent=self._agent)
+        outcome = await complete(self._tree.aabsorb(answer, agent=self._agent))
         await self._tree.settle()  # continuations that it asked for are there when it looks
         await self.session.arefresh()
         messages = [node.message for node in outcome.nodes if node.message]

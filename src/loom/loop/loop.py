@@ -17,7 +17,7 @@ from loom.conversation.message import ToolCall, ToolResult
 from loom.dialects.input import Answer, StopReason
 from loom.engine.inputs import Given
 from loom.errors import BrokenAnswer, ChoiceError, LoomError, RequestTooLong, shorten
-from loom.loop.desks import Desk, TakenAnswer
+from loom.loop.desks import Desk, TakenAnswer, complete
 from loom.loop.functions import Function, as_function, make_error
 from loom.loop.ledger import CURRENT_LEDGER, Ledger, measure_answer
 from loom.loop.values import (
@@ -84,8 +84,8 @@ class Loop:
         The request is a text, or a message in any form. Calls of an earlier run that have no result
         yet are answered first. Without a request, the loop goes on where the session stands.
         """
-        self._stopping = False
         calls = await self._desk.open([each.tool for each in self._functions.values()])
+        self._stopping = False
         self._ledger = Ledger(self._limits, CURRENT_LEDGER.get())
         token = CURRENT_LEDGER.set(self._ledger)
         beating = asyncio.create_task(self._keep_beating())
@@ -193,7 +193,7 @@ class Loop:
                 result = await self._desk.use(call)
             if result is None:
                 result = await self._run_function(call)
-                await self._desk.keep(result)
+                await complete(self._desk.keep(result))
             self._tell(CallEnded(call, result))
 
     async def _run_function(self, call: ToolCall) -> ToolResult:

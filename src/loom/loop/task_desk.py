@@ -10,7 +10,7 @@ from loom.conversation.message import Media, Message, Text, Tool, ToolCall, Tool
 from loom.dialects.input import Answer
 from loom.engine.inputs import Given, parse_messages
 from loom.errors import CannotFit, ChoiceError
-from loom.loop.desks import TakenAnswer
+from loom.loop.desks import TakenAnswer, complete
 from loom.loop.functions import make_error
 from loom.memory import LoomMemory
 from loom.memory.sources import MAX_READ_TASKS, split_flight
@@ -105,6 +105,9 @@ class TaskDesk:
             self._asked = await self._add(REQUEST, content=message.text, **_write_media(media))
 
     async def absorb(self, answer: Answer) -> TakenAnswer:
+        return await complete(self._store(answer))
+
+    async def _store(self, answer: Answer) -> TakenAnswer:
         calls = tuple(call for message in answer.messages for call in message.calls)
         text = "\n\n".join(message.text for message in answer.messages if message.text)
         self._asked = None
