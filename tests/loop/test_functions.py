@@ -5,8 +5,9 @@ result.
 import asyncio
 import functools
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -108,6 +109,24 @@ def test_a_function_that_hangs_is_left_behind() -> None:
         with pytest.raises(ChoiceError, match="did not end within"):
             asyncio.run(Function(each).answer({}, 0.1))
         assert time.monotonic() - began < 5
+
+
+def test_a_generator_without_end_ends_when_nobody_waits_for_it() -> None:
+    pieces, ended = [0], threading.Event()
+
+    def count() -> Iterator[str]:
+        try:
+            while True:
+                pieces[0] += 1
+                time.sleep(0.001)
+                yield "x"
+        finally:
+            ended.set()
+
+    with pytest.raises(ChoiceError, match="did not end within"):
+        asyncio.run(Function(count).answer({}, 0.1))
+    assert ended.wait(5)
+    assert pieces[0] > 1
 
 
 def test_a_function_that_ends_its_thread_is_an_error() -> None:

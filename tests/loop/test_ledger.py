@@ -125,8 +125,9 @@ def test_an_outcome_says_why_the_answer_stopped(session: Session) -> None:
         assert asyncio.run(Loop(SessionDesk(session), model).run("Go.")).stop == stop
 
 
-@pytest.mark.parametrize("arguments", ["", "{}", '{"input": "hal'])
-def test_a_call_that_was_cut_off_does_not_run(session: Session, arguments: str) -> None:
+# The last one as Anthropic's wire holds it.
+@pytest.mark.parametrize("arguments", ["", "{}", '{"input": "hal', {"input": '{"input": "hal'}])
+def test_a_call_that_was_cut_off_does_not_run(session: Session, arguments: Any) -> None:
     ran: list[str] = []
 
     def write(input: str = "") -> str:

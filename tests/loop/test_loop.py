@@ -202,6 +202,18 @@ def test_a_request_that_is_refused_is_followed_by_a_shorter_one(session: Session
         run(session, model, request="Again.", limits=Limits(overflows=0))
 
 
+def test_an_overflow_in_the_words_of_an_sdk_is_one_too(session: Session) -> None:
+    said = "Error code: 400 - maximum context length is 4000 tokens. However, you requested 9000"
+    for n in range(40):
+        session.append({"role": "user", "content": f"{n}: " + "word " * 100})
+        session.append({"role": "assistant", "content": "yes"})
+    with ScriptedModel(RuntimeError(f"{said} tokens"), "Fine.") as model:
+        assert run(session, model).text == "Fine."
+    assert count_request(model.requests[1]) < 4000 < count_request(model.requests[0])
+    with pytest.raises(RuntimeError, match="odd"):
+        run(session, ScriptedModel(RuntimeError("something odd")))
+
+
 def test_an_answer_that_breaks_off_is_asked_for_again(session: Session) -> None:
     events: list[LoopEvent] = []
     with ScriptedModel(BreakOff("Half of it"), "All of it.") as model:

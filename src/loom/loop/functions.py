@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import takewhile
 from typing import Any, get_type_hints
 
 import msgspec
@@ -213,7 +214,8 @@ async def _run_in_thread(run: Callable[[], Any]) -> Any:
         try:
             value = context.run(run)
             if inspect.isgenerator(value):
-                value = _join(list(value))
+                # If nobody waits for it any more, it would go on and fill the memory.
+                value = _join(list(takewhile(lambda _: not future.done(), value)))
         except StopIteration as error:  # a future does not hold one
             failure = _as_exception(error)
         except Exception as error:

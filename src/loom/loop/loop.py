@@ -16,7 +16,7 @@ from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import ToolCall, ToolResult
 from loom.dialects.input import Answer, StopReason
 from loom.engine.inputs import Given
-from loom.errors import BrokenAnswer, ChoiceError, LoomError, RequestTooLong, shorten
+from loom.errors import BrokenAnswer, ChoiceError, LoomError, shorten
 from loom.loop.desks import Desk, TakenAnswer, complete
 from loom.loop.functions import Function, as_function, make_error
 from loom.loop.ledger import CURRENT_LEDGER, Ledger, measure_answer
@@ -35,6 +35,7 @@ from loom.loop.values import (
     Spending,
 )
 from loom.providers.models import AnswerEnd, Model
+from loom.providers.overflow import read_overflow
 
 CUT_OFF = (
     "the answer was cut off at its limit of length before this call was complete, so it did not "
@@ -144,17 +145,17 @@ class Loop:
                 answer = await self._receive(context)
                 self._ledger.add(measure_answer(answer, context))
                 return answer
-            except RequestTooLong as error:
-                overflows += 1
-                if overflows > self._limits.overflows:
-                    raise
-                self._tell(RequestRefused(error))
-                context = await self._desk.prepare(None, overflow=error)
             except BrokenAnswer as error:
                 failures += 1
                 if failures > self._limits.failures:
                     raise
                 self._tell(AnswerFailed(error))
+            except Exception as error:  # of any SDK, too
+                overflows += 1
+                if read_overflow(error) is None or overflows > self._limits.overflows:
+                    raise
+                self._tell(RequestRefused(error))
+                context = await self._desk.prepare(None, overflow=error)
 
     async def _receive(self, context: Context) -> Answer:
         """The answer, told piece by piece where somebody listens and the model can."""
@@ -300,8 +301,18 @@ def find_cut_call(answer: Answer) -> str:
     if answer.stop != "length" or not answer.tool_calls:
         return ""
     last = answer.tool_calls[-1]
+    return "" if _is_whole(last.arguments) else last.id
+
+
+def _is_whole(arguments: str) -> bool:
+    """Whether arguments are whole. Anthropic's wire holds objects only, so text that is not one is
+    in the field `input` of an object.
+    """
     try:
-        is_whole = bool(from_json(last.arguments))
+        found = from_json(arguments)
     except ValueError:
-        is_whole = False
-    return "" if is_whole else last.id
+        return False
+    match found:
+        case {"input": str(text), **others} if not others and text.lstrip().startswith("{"):
+            return _is_whole(text)
+    return bool(found)

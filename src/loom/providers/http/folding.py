@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from loom.dialects.input import Answer, parse_answer
-from loom.errors import BrokenAnswer, ProviderError, WireError
+from loom.errors import BrokenAnswer, ProviderError, RequestTooLong, WireError
 from loom.providers.models import StreamEvent, TextChunk
 from loom.providers.partial import read_partial
 from loom.providers.refusals import describe_error, find_error, make_refusal, mask, status_of
@@ -99,7 +99,7 @@ class StreamFolding:
 
     def _with_partial(self, error: ProviderError) -> ProviderError:
         partial = read_partial(self._fold.response())
-        if partial is None:
+        if partial is None or isinstance(error, RequestTooLong):
             return error
         return BrokenAnswer(
             str(error),
