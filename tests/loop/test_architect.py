@@ -160,3 +160,19 @@ def test_a_plan_that_is_never_right_is_an_error(loom: Loom) -> None:
     with pytest.raises(ChoiceError, match="the plan cannot be read"):
         asyncio.run(Architect(loom, model, model).run(session, "Build it."))
     assert "cannot be read" in model.requests[1].messages[-1].text
+
+
+def test_an_architect_that_is_interrupted_is_not_asked_for_a_plan_again(loom: Loom) -> None:
+    session = loom.new(model="gpt-4o")
+    session.keep_working(session.working.interrupt())
+    model = ScriptedModel()
+    with pytest.raises(ChoiceError, match=r"no plan: its run ended early \(interrupted\)"):
+        asyncio.run(Architect(loom, model, model).run(session, "Build it."))
+
+
+def test_a_step_may_name_its_file_in_any_form(loom: Loom) -> None:
+    step = {"file": "a\nb.py", "action": "edit", "description": "Mend it."}
+    model = ScriptedModel(json.dumps({"summary": "One step.", "plan": [step]}))
+    architect = Architect(loom, model, ScriptedModel("Done."))
+    outcome = asyncio.run(architect.run(loom.new(model="gpt-4o"), "Build it."))
+    assert [each.end for each in outcome.steps] == ["done"]

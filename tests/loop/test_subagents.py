@@ -9,6 +9,7 @@ import pytest
 
 from loom import ChoiceError, Loom, Message, Session, ToolCall
 from loom.budget.counting import gate_counter
+from loom.conversation.message import Conversation
 from loom.loop import HandDown, Limits, Loop, SessionDesk, Subagents
 from loom.loop.subagents import HANDED_TOKENS, RESULT_TOKENS
 from loom.providers.scripted import Refuse, ScriptedModel
@@ -77,6 +78,54 @@ def test_a_model_delegates_and_depth_is_counted(loom: Loom, parent: Session) -> 
     parent.keep_working(parent.working.deepen(3))
     with pytest.raises(ChoiceError, match="too deep"):
         asyncio.run(children.run(HandDown(goal="Deeper.")))
+
+
+def delegate(n: int) -> Message:
+    return Message("assistant", (ToolCall(f"d{n}", "delegate", '{"goal": "Look.\\nThen tell."}'),))
+
+
+def test_children_may_have_children_down_to_a_level(loom: Loom, parent: Session) -> None:
+    model = ScriptedModel(delegate(1), delegate(2), delegate(3), "third", "second", "first", "all")
+    children = Subagents(loom, parent, model, window=8_000, levels=3)
+    outcome = asyncio.run(Loop(SessionDesk(parent), model, [children.function()]).run("Go."))
+    assert outcome.text == "all"
+    assert (outcome.spent.steps, outcome.children.steps) == (2, 5)
+    depths = [loom.session(row.id).working.dashboard.depth for row in loom.sessions()]
+    assert sorted(depths) == [0, 1, 2, 3]
+    offered = [any(t.name == "delegate" for t in request.tools) for request in model.requests]
+    assert offered == [True, True, True, False, True, True, True]
+    with pytest.raises(ChoiceError, match="levels must be from 1 to 3"):
+        Subagents(loom, parent, model, levels=4)
+
+
+def test_children_that_delegate_to_their_parents_children_end(loom: Loom, parent: Session) -> None:
+    found: list[Subagents] = []
+
+    async def delegate_on(goal: str) -> str:
+        return (await found[0].run(HandDown(goal=goal))).text
+
+    def answer(request: Conversation) -> Message | str:
+        if any(message.results for message in request.messages):
+            return "Enough."
+        return Message("assistant", (ToolCall("d", "delegate_on", '{"goal": "On."}'),))
+
+    model = ScriptedModel.always(answer)
+    found.append(Subagents(loom, parent, model, [delegate_on], window=8_000))
+    outcome = asyncio.run(Loop(SessionDesk(parent), model, [delegate_on]).run("Go."))
+    assert outcome.text == "Enough."
+    assert len(loom.sessions()) == 1 + 3
+    deepest = max(
+        (loom.session(row.id) for row in loom.sessions()), key=lambda s: s.working.dashboard.depth
+    )
+    assert "too deep" in deepest.path[-2].message.results[0].parts[0].text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("goal", ["Find it.\nThen mend it.", "a\tb", " \n ", "x" * 500])
+def test_a_goal_may_have_any_form(loom: Loom, parent: Session, goal: str) -> None:
+    model = ScriptedModel("Done.")
+    result = asyncio.run(Subagents(loom, parent, model, window=8_000).run(HandDown(goal=goal)))
+    assert result.end == "done"
+    assert model.requests[0].messages[0].text.startswith(f"Goal: {goal}".rstrip())
 
 
 def test_a_child_that_fails_or_ends_early_says_so(loom: Loom, parent: Session) -> None:

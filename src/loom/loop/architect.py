@@ -12,7 +12,7 @@ from loom.budget.counting import gate_counter
 from loom.context import Context
 from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import Message, Text
-from loom.engine.inputs import Given
+from loom.engine.inputs import Given, first_line
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.errors import ChoiceError, shorten
@@ -26,7 +26,6 @@ from loom.providers.models import Model
 EDITOR_WINDOW = 10_000  # tokens of a request of the editor, with its answer
 EDITOR_STEPS = 10  # answers of the editor for one step
 PLANNING_STEPS = 20  # answers of the architect until it has a plan
-MAX_TITLE_CHARS = 200
 CARRY_OUT = "Carry out the plan."
 _FAILED = re.compile(r"FAILED\b")
 REPAIRS = 2  # of a plan that cannot be read
@@ -159,6 +158,10 @@ class Architect:
             try:
                 return read_plan(outcome.text), spent
             except ChoiceError as error:
+                if outcome.end != "done":
+                    raise ChoiceError(
+                        f"the architect has no plan: its run ended early ({outcome.end})"
+                    ) from None
                 if tries == REPAIRS:
                     raise
                 words = f"{error}. Answer with the JSON object only."
@@ -167,7 +170,7 @@ class Architect:
     async def _carry_out(self, parent: Session, step: PlanStep) -> StepOutcome:
         """Let the editor carry out a step, in a fresh and small context."""
         editor = await self._loom.anew(
-            f"{step.action} {step.file}"[:MAX_TITLE_CHARS],
+            first_line(f"{step.action} {step.file}"),
             model=self._editor_model or parent.row.model,
             system=EDITING,
             origin=f"architect of {parent.id}",

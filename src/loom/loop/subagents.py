@@ -3,6 +3,7 @@ short result.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal, Unpack
 
 from msgspec import Meta, Struct
@@ -10,9 +11,10 @@ from msgspec import Meta, Struct
 from loom.budget.counting import gate_counter
 from loom.conversation.checked import CheckedStruct, refuse_unknown
 from loom.dialects.document import to_plain_text
+from loom.engine.inputs import first_line
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
-from loom.errors import ChoiceError
+from loom.errors import ChoiceError, describe
 from loom.loop.desks import SessionDesk
 from loom.loop.functions import Function, describe_error
 from loom.loop.loop import Loop
@@ -28,6 +30,8 @@ _CUT_STOPS = {
     "refusal": "the model of the helper refused",
 }
 _LETTERS = 12  # for a token, at most
+# The depth of the child that this code works for. Tools inherit it.
+_CURRENT_DEPTH: ContextVar[int] = ContextVar("loom_depth", default=0)
 CHILD = (
     "You work for another agent, on one goal. You see only what you were handed. Your last message "
     "is your result: it must stand by itself, and be short."
@@ -64,7 +68,7 @@ class Subagents:
 
     `functions` are their tools, `window` is that of a child, and the options are those of its loop.
     Each child has a session of its own: it sees neither its parent nor its siblings, except what it
-    is handed.
+    is handed. With `levels` of 2 or 3, children get the tool to have children of their own.
     """
 
     def __init__(
@@ -75,12 +79,15 @@ class Subagents:
         functions: Iterable[Function | Callable[..., Any]] = (),
         *,
         window: int | None = None,
+        levels: int = 1,
         **options: Unpack[LoopOptions],
     ) -> None:
         refuse_unknown("Subagents", options, LoopOptions)
+        if levels not in range(1, MAX_DEPTH + 1):
+            raise ChoiceError(f"levels must be from 1 to {MAX_DEPTH}, found {describe(levels)}")
         self._loom, self._parent, self._model = loom, parent, model
         self._functions, self._window = tuple(functions), window
-        self._options = options
+        self._levels, self._options = levels, options
         self._children: dict[str, str] = {}  # results, by the ids of their sessions
 
     def function(self) -> Function:
@@ -107,7 +114,7 @@ class Subagents:
 
     async def run(self, handed: HandDown) -> ChildResult:
         """Let a child work on a goal, and take its result."""
-        depth = self._parent.working.dashboard.depth + 1
+        depth = max(self._parent.working.dashboard.depth, _CURRENT_DEPTH.get()) + 1
         if depth > MAX_DEPTH:
             raise ChoiceError(
                 f"a child at depth {depth} is too deep: at most {MAX_DEPTH} are allowed; do the "
@@ -115,7 +122,7 @@ class Subagents:
             )
         task, left_out = await self._parent.run_off_loop(lambda: self._write_task(handed))
         child = await self._loom.anew(
-            handed.goal[:80],
+            first_line(handed.goal),
             model=self._parent.row.model,
             system=CHILD,
             origin=f"child of {self._parent.id}",
@@ -125,20 +132,38 @@ class Subagents:
         loop = Loop(
             SessionDesk(child, **options),
             self._model,
-            self._functions,
+            self._functions_for(child),
             **self._options,
         )
+        token = _CURRENT_DEPTH.set(depth)
         try:
             outcome = await loop.run(task)
         except Exception as error:
             text = f"The helper failed: {describe_error(error)}"
             return await self._take(child, text, "failed", loop.spending, left_out)
+        finally:
+            _CURRENT_DEPTH.reset(token)
         text = outcome.text or "(no words)"
         if outcome.end != "done":
             text = f"{text}\n[the helper ended early: {outcome.end}]"
         elif outcome.stop in _CUT_STOPS:
             text = f"{text}\n[{_CUT_STOPS[outcome.stop]}]"
         return await self._take(child, text, outcome.end, outcome.spent, left_out)
+
+    def _functions_for(self, child: Session) -> tuple[Function | Callable[..., Any], ...]:
+        """The tools of a child: with one for children of its own, if it may have them."""
+        if self._levels == 1:
+            return self._functions
+        own = Subagents(
+            self._loom,
+            child,
+            self._model,
+            self._functions,
+            window=self._window,
+            levels=self._levels - 1,
+            **self._options,
+        )
+        return (*self._functions, own.function())
 
     async def _take(
         self,
