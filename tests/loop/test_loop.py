@@ -362,6 +362,21 @@ def test_an_agent_lets_the_model_continue(tmp_path: Path) -> None:
         branches.check_finished()
 
 
+def test_continuations_that_are_not_written_are_refused(tmp_path: Path) -> None:
+    branches = ScriptedModel("First.", "Second.")
+    with Loom.open(tmp_path / "loom.db", model=branches) as loom:
+        loom.keep_agent(Agent(name="weaver", permissions=("loom_aware", "loom_generate")))
+        loom.keep_agent(Agent(name="ada", kind="human"))
+        tree = loom.new_tree("Tea")
+        tree.say("Which tea?", agent="ada")
+        model = ScriptedModel("→ continue\n→ continue\n→ continue", "→ continue", "Green.")
+        asyncio.run(Loop(TreeDesk(tree, "weaver"), model).run())
+    seen = [request.messages[-1].text for request in model.requests[1:]]
+    assert [text.count("1 continuation of") for text in seen] == [1, 1]
+    assert [text.count("still busy with your last continuations") for text in seen] == [2, 0]
+    branches.check_finished()
+
+
 def test_without_a_model_or_a_loop_nothing_continues(tmp_path: Path) -> None:
     with Loom.open(tmp_path / "loom.db", model=ScriptedModel()) as loom:
         loom.keep_agent(Agent(name="weaver", permissions=("loom_aware", "loom_generate")))

@@ -96,6 +96,7 @@ class Workspace:
         self.model, self.snapshots = model, snapshots
         self._listeners: list[Callable[[Event], None]] = []
         self._working: dict[str, asyncio.Task[bool]] = {}
+        self._waiting: set[str] = set()  # what begins when the loop gets its turn
         self._failed: dict[str, int] = {}
         self._threads = Threads(WORKERS[store.database.name])
         self.caches = Caches()
@@ -193,12 +194,14 @@ class Workspace:
         if (
             self.model is None
             or session in self._working
+            or session in self._waiting
             or self._failed.get(session, 0) >= MAX_FAILURES
         ):
             return False
         left = _left_to_loop.get()
         if left is not None:  # this is a thread, and the loop is elsewhere
-            left.append(lambda: self.start(session, work))
+            self._waiting.add(session)
+            left.append(lambda: self._start_waiting(session, work))
             return True
         try:
             loop = asyncio.get_running_loop()
@@ -208,6 +211,10 @@ class Workspace:
         self._working[session] = task
         task.add_done_callback(lambda done: self._end_task(session, done))
         return True
+
+    def _start_waiting(self, session: str, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        self._waiting.discard(session)
+        self.start(session, work)
 
     @property
     def can_start(self) -> bool:
