@@ -590,6 +590,16 @@ def test_an_empty_purse_does_not_pass() -> None:
     assert not make_refusal("openai", 429, "insufficient_quota").is_passing
 
 
+def test_a_request_that_no_minute_allows_is_too_long_and_not_tried_again() -> None:
+    said = "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 61337."
+    steps = (Refuse(429, said), "Shorter.")
+    with ScriptedServer(*steps) as server:
+        with pytest.raises(RequestTooLong) as raised:
+            run(model(server, "openai").answer(ASKED))
+        assert (raised.value.limit, raised.value.asked) == (30_000, 61_337)
+        assert run(model(server, "openai").answer(ASKED)).text == "Shorter."
+
+
 def test_an_error_is_found_only_where_there_is_no_answer() -> None:
     assert find_error({"output": [], "error": None}) is None
     ended = {"finish_reason": "stop"}

@@ -6,7 +6,8 @@ Rules of this file:
 - Services that speak OpenAI's API often use its words too, so the provider is whose words they are,
   not who was asked.
 - Words that only sound alike are none: a limit by the minute, a day or a purse, and an answer that
-  was asked to be too long.
+  was asked to be too long. But a request that alone is more than a minute allows is too long:
+  waiting does not help.
 """
 
 import re
@@ -165,6 +166,7 @@ WORDINGS: tuple[Wording, ...] = (
     _row("anthropic", r"prompt is too long"),
     _row("anthropic", r"Request size exceeds model context window"),
     _row("anthropic", r"request_too_large|Request exceeds the maximum size"),
+    _row("github", r"Request body too large for .{1,60} model\. Max size: {limit} tokens"),
     _row("google", r"Request payload size exceeds the limit: \d+ bytes"),
     _row("bedrock", r"Input is too long for requested model|Too many input tokens"),
     _row("bedrock", r"Input Tokens Exceeded|Number of input tokens exceeds maximum length"),
@@ -187,6 +189,12 @@ WORDINGS: tuple[Wording, ...] = (
         r"\b(?:prompt|input|request|messages?)\b.{0,40}\bexceed(?:s|ed)?\b.{0,30}\btoken limit\b",
     ),
     _row("http", _CODE + r"413\b|\b(?:request|payload|content|entity) too large\b"),
+)
+
+# A request that alone has more tokens than a minute allows.
+_MORE_THAN_A_MINUTE = (
+    _row("groq", r"Request too large for model .{1,300}Limit {limit}, Requested {asked}\b"),
+    _row("openai", r"Request too large for .{1,300}Limit {limit}, Requested {asked}\b"),
 )
 
 # These say that something else is used up: waiting or paying helps, a shorter request does so only
@@ -218,9 +226,16 @@ def read_overflow(error: object) -> Overflow | None:
         return None
     text = " ".join(" ".join(_words(error, MAX_CAUSES)).split()).replace("`", "")[:MAX_ERROR_CHARS]
     text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    overflow = _find_wording(_MORE_THAN_A_MINUTE, text)
+    if overflow is not None and overflow.asked > overflow.limit:
+        return overflow
     if _ELSE.search(text):
         return None
-    for wording in WORDINGS:
+    return _find_wording(WORDINGS, text)
+
+
+def _find_wording(wordings: Sequence[Wording], text: str) -> Overflow | None:
+    for wording in wordings:
         if found := wording.says.search(text):
             told = {name: _number(digits) for name, digits in found.groupdict().items()}
             return Overflow(

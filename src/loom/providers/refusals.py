@@ -73,7 +73,9 @@ def make_refusal(
     """The error for what a provider said in place of an answer."""
     shown = shorten(" ".join(said.split()), MAX_SHOWN_CHARS)
     text = f"{provider} answered {status}: {shown or 'nothing'}"
-    if status in (400, 413, 422, 500) and (overflow := read_overflow(f"status {status}. {said}")):
+    if status in (400, 413, 422, 429, 500) and (
+        overflow := read_overflow(f"status {status}. {said}")
+    ):
         return RequestTooLong(
             text, provider=provider, status=status, limit=overflow.limit, asked=overflow.asked
         )
