@@ -10,6 +10,7 @@ import pytest
 
 from loom import ChoiceError, Media, Message, Text, ToolCall
 from loom.conversation.message import Conversation
+from loom.dialects.input import Answer
 from loom.loop import Loop, LoopEvent, LoopOutcome, TaskDesk
 from loom.loop.values import AnswerTaken, CallStarted
 from loom.memory import LoomMemory
@@ -167,6 +168,28 @@ def test_a_request_is_stored_and_stays_with_the_task(memory: LoomMemory, task: T
         assert "Count all jars." in words(request)
         assert "Only the red ones, please." in words(request)
     assert "messages left out" in words(model.requests[-1])
+
+
+def test_a_later_request_follows_what_was_answered(memory: LoomMemory, task: Task) -> None:
+    work(memory, task, ScriptedModel("There are 12 jars."))
+    model = ScriptedModel(OSError("no network"), "Twelve.")
+    with pytest.raises(OSError, match="no network"):
+        work(memory, task, model, request="In words, please.")
+    assert work(memory, task, model, request="In words, please.").text == "Twelve."
+    for request in model.requests:
+        said = [(message.role, message.text) for message in request.messages]
+        assert said == [
+            ("user", "Count all jars."),
+            ("assistant", "There are 12 jars."),
+            ("user", "In words, please."),
+        ]
+
+
+def test_half_an_answer_is_continued(memory: LoomMemory, task: Task) -> None:
+    half = Answer(messages=(Message("assistant", (Text("There are"),)),), stop="pause")
+    model = ScriptedModel(half, "12 jars.")
+    work(memory, task, model)
+    assert model.requests[1].messages[-1].text == "There are"
 
 
 def test_a_request_is_stored_once_if_the_provider_failed(memory: LoomMemory, task: Task) -> None:

@@ -13,6 +13,7 @@ from loom.errors import CannotFit, ChoiceError
 from loom.loop.desks import TakenAnswer, complete
 from loom.loop.functions import make_error
 from loom.memory import LoomMemory
+from loom.memory.converter import THINKING
 from loom.memory.sources import MAX_READ_TASKS, split_flight
 from loom.memory.task_context import TaskContextManager
 from loom.memory.tools import MemoryTools
@@ -43,6 +44,7 @@ class TaskDesk:
         self._open: dict[str, Task] = {}  # calls without a result, by their ids
         self._has_prepared = False
         self._asked: Task | None = None  # a request that nothing has followed yet
+        self._answered = ""  # the result of an earlier run
 
     async def open(self, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         named = {tool.name for tool in tools}
@@ -50,6 +52,11 @@ class TaskDesk:
         self._tools = (*tools, *own)
         self._own_names = frozenset(tool.name for tool in own)
         await self._memory.aadd_task(self._task)
+        entry = await self._memory.loom.atask(self._task.task_id, session_id=self._label)
+        self._answered = ""
+        if entry is not None and entry.task.status == "completed" and entry.task.result:
+            result = entry.task.result
+            self._answered = result if isinstance(result, str) else to_json(result)
         await self._update(self._task, "running")
         await self._read_flight()
         return tuple(
@@ -102,6 +109,9 @@ class TaskDesk:
             again = self._asked
             if again and (again.content, media_of(again)) == (message.text, media):
                 continue
+            if self._answered:  # what the request is about
+                await self._add(THINKING, content=self._answered)
+                self._answered = ""
             self._asked = await self._add(REQUEST, content=message.text, **_write_media(media))
 
     async def absorb(self, answer: Answer) -> TakenAnswer:
@@ -111,8 +121,8 @@ class TaskDesk:
         calls = tuple(call for message in answer.messages for call in message.calls)
         text = "\n\n".join(message.text for message in answer.messages if message.text)
         self._asked = None
-        if calls and text:
-            await self._add("node.thinking", content=text)
+        if text and (calls or answer.stop == "pause"):
+            await self._add(THINKING, content=text)
         for call in calls:
             self._open[call.id] = await self._add(
                 TOOL_CALL,
