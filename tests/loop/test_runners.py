@@ -14,12 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from loom import Loom, Message, Session, Text, ToolCall
+from loom.conversation.message import Conversation
 from loom.dialects.input import parse_answer
 from loom.engine.running import RUN_SECONDS, Runner
 from loom.errors import Conflict
-from loom.loop import Function, Loop, SessionDesk
+from loom.loop import Function, Limits, Loop, SessionDesk
 from loom.loop.loop import name_calls
-from loom.loop.values import CallEnded, LoopEvent
+from loom.loop.values import CallEnded, CallStarted, LoopEvent
 from loom.providers.scripted import ScriptedModel, Wait
 
 
@@ -247,3 +248,69 @@ def test_tools_are_declared_once_and_as_they_are_now(session: Session) -> None:
     [found] = [tool for tool in model.requests[0].tools if tool.name == "recall"]
     assert found.description == "Mine, changed."
     assert "name" in found.schema
+
+
+@pytest.mark.parametrize("when", ["request", "answer", "tool", "own tool", "last answer"])
+def test_what_others_append_during_a_run_is_kept_and_the_run_goes_on(
+    tmp_path: Path, when: str
+) -> None:
+    with Loom.open(tmp_path / "loom.db") as loom, Loom.open(tmp_path / "loom.db") as elsewhere:
+        session = loom.new(model="gpt-4o")
+
+        def write(now: str) -> None:
+            if when == now:
+                elsewhere.session(session.id).append("And the other one.")
+
+        def note(x: int) -> str:
+            write("tool")
+            return f"noted {x}"
+
+        def ask(request: Conversation) -> Message:
+            write("answer")
+            search = ToolCall("s", "search_context", '{"query": "jars"}')
+            return Message("assistant", (*calls(("a", 1)).parts, search))
+
+        def end(request: Conversation) -> str:
+            write("last answer")
+            return "Done."
+
+        def listen(event: LoopEvent) -> None:
+            if isinstance(event, CallStarted) and event.call.id == "s":
+                write("own tool")
+            if isinstance(event, CallEnded) and event.call.id == "a":
+                write("request")
+
+        model = ScriptedModel(ask, end)
+        loop = Loop(SessionDesk(session), model, [note], listen=listen)
+        assert asyncio.run(loop.run("Go.")).text == "Done."
+        stored = [node.message for node in elsewhere.session(session.id).path if node.message]
+        assert [m.text for m in stored if m.role == "user"] == ["Go.", "And the other one."]
+        assert sorted(r.call_id for m in stored for r in m.results) == ["a", "s"]
+        seen = [m.text for m in model.requests[1].messages if m.role == "user"]
+        assert ("And the other one." in seen) == (when != "last answer")
+
+
+def test_a_run_whose_session_was_moved_elsewhere_ends(tmp_path: Path) -> None:
+    with Loom.open(tmp_path / "loom.db") as loom, Loom.open(tmp_path / "loom.db") as elsewhere:
+        session = loom.new(model="gpt-4o")
+        [first] = session.append("First.")
+        session.append({"role": "assistant", "content": "Yes."})
+
+        def note(x: int) -> str:
+            elsewhere.session(session.id).switch(first.id)
+            return "noted"
+
+        loop = Loop(SessionDesk(session), ScriptedModel(calls(("a", 1)), "Done."), [note])
+        with pytest.raises(Conflict, match="changed by somebody else"):
+            asyncio.run(loop.run("Go."))
+        assert [node.message.text for node in elsewhere.session(session.id).path] == ["First."]  # type: ignore[union-attr]
+
+
+def test_one_loop_runs_on_several_event_loops(session: Session) -> None:
+    def note(x: int) -> str:
+        return f"noted {x}"
+
+    many = [(str(n), n) for n in range(6)]
+    model = ScriptedModel(calls(*many), "One.", calls(*many), "Two.")
+    loop = Loop(SessionDesk(session), model, [note], limits=Limits(tools_at_once=2))
+    assert [asyncio.run(loop.run("Go.")).text for _ in range(2)] == ["One.", "Two."]

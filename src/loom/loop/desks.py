@@ -3,7 +3,7 @@ keeps results.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 from uuid import uuid4
 
@@ -120,20 +120,40 @@ class SessionDesk:
     async def prepare(
         self, request: Given | None, overflow: BaseException | None = None
     ) -> Context:
+        await self._catch_up()
         if overflow is not None:
             options = PrepareOptions(**self._options)
             options["overflow"] = overflow
-            return await self.session.prepare(**options)
-        return await self.session.prepare(request, **self._options)
+            return await self._repeat(lambda: self.session.prepare(**options))
+        return await self._repeat(lambda: self.session.prepare(request, **self._options))
+
+    async def _catch_up(self) -> None:
+        """Go on after what somebody else appended to the session. One that stands elsewhere now is
+        an error.
+        """
+        end = self.session.cursor
+        await self.session.arefresh()
+        if end is not None and not self.session.path.holds(end.seq, end.depth):
+            found = self.session.cursor
+            raise Conflict(self.session.id, end.id, found.id if found else "")
+
+    async def _repeat(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Do work; once more if somebody else appended to the session meanwhile."""
+        try:
+            return await work()
+        except Conflict:
+            await self._claim()
+            await self._catch_up()
+        return await work()
 
     async def absorb(self, answer: Answer) -> TakenAnswer:
-        nodes = await complete(self.session.aabsorb(answer))
+        nodes = await complete(self._repeat(lambda: self.session.aabsorb(answer)))
         messages = [node.message for node in nodes if node.message]
         calls = tuple(call for message in messages for call in message.calls)
         return TakenAnswer(calls, "\n\n".join(message.text for message in messages if message.text))
 
     async def use(self, call: ToolCall) -> ToolResult | None:
-        node = await self.session.ause(call)
+        node = await self._repeat(lambda: self.session.ause(call))
         if node is None or node.message is None:
             return None
         return next(result for result in node.message.results if result.call_id == call.id)
@@ -144,7 +164,7 @@ class SessionDesk:
 
     async def keep(self, result: ToolResult) -> None:
         await self._claim()
-        await self.session.aappend(Message("tool", (result,)))
+        await self._repeat(lambda: self.session.aappend(Message("tool", (result,))))
 
     async def beat(self) -> bool:
         await self._claim()

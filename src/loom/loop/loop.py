@@ -67,7 +67,6 @@ class Loop:
         self._stopping = False
         self._ledger = Ledger(self._limits)
         self._cut_call = ""  # the id of a call that an answer was cut off in
-        self._gate = asyncio.Semaphore(self._limits.tools_at_once)
 
     @property
     def spending(self) -> Spending:
@@ -176,7 +175,8 @@ class Loop:
 
     async def _answer_calls(self, calls: Iterable[ToolCall]) -> None:
         """Answer calls side by side. If one cannot be answered, none goes on by itself."""
-        tasks = [asyncio.create_task(self._answer_call(call)) for call in calls]
+        gate = asyncio.Semaphore(self._limits.tools_at_once)
+        tasks = [asyncio.create_task(self._answer_call(call, gate)) for call in calls]
         try:
             await asyncio.gather(*tasks)
         except BaseException:
@@ -185,9 +185,9 @@ class Loop:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _answer_call(self, call: ToolCall) -> None:
+    async def _answer_call(self, call: ToolCall, gate: asyncio.Semaphore) -> None:
         """Let the owner of a call answer it, and store the result."""
-        async with self._gate:
+        async with gate:
             self._tell(CallStarted(call))
             result = None
             if call.name not in self._functions:
