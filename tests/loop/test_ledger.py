@@ -125,6 +125,13 @@ def test_an_outcome_says_why_the_answer_stopped(session: Session) -> None:
         assert asyncio.run(Loop(SessionDesk(session), model).run("Go.")).stop == stop
 
 
+def test_an_answer_after_a_pause_is_the_rest_of_it(session: Session) -> None:
+    half = answer("I searched.", prompt=1, completion=1, stop="pause")
+    model = Bare(half, answer("It is tea.", prompt=1, completion=1, stop="end"))
+    outcome = asyncio.run(Loop(SessionDesk(session), model).run("Go."))
+    assert (outcome.text, outcome.stop) == ("I searched.\n\nIt is tea.", "end")
+
+
 # The last one as Anthropic's wire holds it.
 @pytest.mark.parametrize("arguments", ["", "{}", '{"input": "hal', {"input": '{"input": "hal'}])
 def test_a_call_that_was_cut_off_does_not_run(session: Session, arguments: Any) -> None:

@@ -110,7 +110,9 @@ class Loop:
             answer = name_calls(await self._ask(context))
             taken: TakenAnswer = await self._desk.absorb(answer)
             self._tell(AnswerTaken(answer, self.spending))
-            calls, text, stop = taken.calls, taken.text or text, answer.stop
+            is_rest = stop == "pause" and text and taken.text
+            text = f"{text}\n\n{taken.text}" if is_rest else taken.text or text
+            calls, stop = taken.calls, answer.stop
             self._cut_call = find_cut_call(answer)
             if not calls and not taken.more and answer.stop != "pause":
                 await self._desk.finish(text)
