@@ -349,7 +349,7 @@ def test_connections_are_kept_open_inside_of_async_with() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"<html>bad gateway</html>", "not JSON"),
+        (b"<html>bad gateway</html>", "not JSON: <html>bad gateway"),
         (b'{"choices": []}', "another form"),
         (b'{"error": {"message": "no credit", "code": 402}}', "answered 402: no credit"),
         (b'{"error": {"message": "busy", "code": "rate_limit_exceeded"}}', "429: busy"),
@@ -405,6 +405,7 @@ def test_answers_of_no_form_are_told(content: bytes, says: str) -> None:
         # one object in place of a stream
         ("openai", b'{"error": {"message": "no credit", "code": 402}}', "402: no credit"),
         ("openai", b'\n{"error": {"mess', "broke off"),
+        ("openai", b"<html>\nWelcome</html>", "not JSON: <html> Welcome"),
     ],
 )
 def test_errors_in_a_stream_are_told(wire: str, events: bytes, says: str) -> None:

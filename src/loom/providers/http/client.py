@@ -9,7 +9,12 @@ from loom.dialects.input import Answer
 from loom.errors import BrokenAnswer, ProviderError, ProviderTimeout
 from loom.providers.http.bodies import Target, make_body, make_headers
 from loom.providers.http.exchange import Exchange, HttpCall, load_aiohttp
-from loom.providers.http.folding import StreamFolding, find_refusal, parse_response
+from loom.providers.http.folding import (
+    StreamFolding,
+    find_refusal,
+    parse_response,
+    refuse_content,
+)
 from loom.providers.http.retrying import Clock, Patience
 from loom.providers.models import AnswerEnd, ChatModel, Model, ModelRequest, StreamEvent
 from loom.providers.wires import WIRES, Json
@@ -116,9 +121,7 @@ class HttpModel(ChatModel):
         try:
             wire = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise BrokenAnswer(
-                f"{self.provider} sent an answer that is not JSON", provider=self.provider
-            ) from None
+            raise refuse_content(self.provider, content, self._key) from None
         refusal = find_refusal(self.provider, wire, self._key)
         if refusal is not None:
             raise refusal

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from loom.dialects.input import Answer, parse_answer
-from loom.errors import BrokenAnswer, ProviderError, RequestTooLong, WireError
+from loom.errors import BrokenAnswer, ProviderError, RequestTooLong, WireError, shorten
 from loom.providers.models import StreamEvent, TextChunk
 from loom.providers.partial import read_partial
 from loom.providers.refusals import describe_error, find_error, make_refusal, mask, status_of
@@ -34,7 +34,7 @@ class StreamFolding:
         if not content:
             self.is_done = True
         if self._is_stream is None and content.strip():
-            self._is_stream = not content.lstrip().startswith(b"{")
+            self._is_stream = not content.lstrip().startswith((b"{", b"<"))
         if self._is_stream is False:
             return self._feed_object(content, key)
         return self._feed_events(content, key)
@@ -48,7 +48,9 @@ class StreamFolding:
         try:
             data = msgspec.json.decode(self._object)
         except msgspec.DecodeError:
-            return  # it broke off
+            if self._object.lstrip().startswith(b"{"):
+                return  # it broke off
+            raise refuse_content(self._provider, bytes(self._object), key) from None
         error = find_refusal(self._provider, data, key)
         if error is not None:
             raise error
@@ -122,6 +124,15 @@ def find_refusal(
     if error is None:
         return None
     return make_refusal(provider, status_of(error), mask(describe_error(error), key))
+
+
+def refuse_content(provider: str, content: bytes, key: str) -> BrokenAnswer:
+    """The error for an answer that is not JSON, such as a page of a web server."""
+    said = mask(" ".join(content.decode(errors="replace").split()), key)
+    return BrokenAnswer(
+        f"{provider} sent an answer that is not JSON: {shorten(said, 200) or 'nothing'}",
+        provider=provider,
+    )
 
 
 def parse_response(provider: str, wire: Json) -> Answer:
