@@ -322,3 +322,12 @@ def test_a_file_that_changes_is_read_again_and_what_it_names_is_bounded(project:
     assert first.files == ("notes.md",)
     file.write_text("---\nname: x\ndescription: New.\n---\nTwo.\n")
     assert find_skills(project).found[0].body == "Two."
+
+
+def test_a_skill_that_an_editor_saved_as_utf_16_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / ".loom" / "skills" / "kites"
+    folder.mkdir(parents=True)
+    text = "---\nname: kites\ndescription: Fly kites.\n---\nHold the line.\n"
+    (folder / "SKILL.md").write_bytes(text.encode("utf-16"))
+    [skill] = find_skills(tmp_path).found
+    assert (skill.description, skill.body, skill.problems) == ("Fly kites.", "Hold the line.", ())

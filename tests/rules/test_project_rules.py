@@ -15,6 +15,7 @@ from loom.project.rules.blocks import SaidText, drop_repeats, split_blocks
 from loom.project.rules.pieces import RulesPiece, write_piece, write_pieces
 from loom.project.rules.project_rules import load_rules, make_pieces
 from loom.project.rules.reading import MAX_FILE_BYTES, clean_text
+from loom.project.rules.watching import WatchedRules
 from tests.shared import examples
 
 
@@ -474,3 +475,72 @@ def test_a_path_that_is_named_and_refused_is_noted(tmp_path: Path) -> None:
     assert ProjectRules.load(root).notes == (
         "AGENTS.md: @docs/missing.md was not read: there is no such file",
     )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "## Denied Operations\r\nshell: git push\r\n".encode("utf-16"),
+        "## Denied Operations\r\nshell: git push\r\n".encode("utf-16-be"),
+        "## Denied Operations\nshell: git push\n".encode("utf-8-sig"),
+        "Grüße\n## Denied Operations\nshell: git push\n".encode("latin-1"),
+    ],
+    ids=["utf-16", "utf-16 without a mark", "utf-8 with a mark", "latin-1"],
+)
+def test_what_is_denied_is_denied_however_the_file_was_saved(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "LOOM.md").write_bytes(content)
+    rules = ProjectRules.load(tmp_path)
+    assert rules.denied == {"shell": ("git push",)}
+    assert not rules.is_allowed("shell", "git push origin")
+    assert rules.is_allowed("shell", "git log")
+    assert any("save it as UTF-8" in note for note in rules.notes) == (b"Gr\xfc" in content)
+
+
+def test_a_pattern_that_cannot_be_read_denies_what_it_may_mean(tmp_path: Path) -> None:
+    denied = "## Denied Operations\nfile_write: Büro/plan\n".encode("latin-1")
+    (tmp_path / "LOOM.md").write_bytes(denied)
+    rules = ProjectRules.load(tmp_path)
+    assert not rules.is_allowed("file_write", "Büro/plan")
+    assert rules.is_allowed("file_write", "docs/plan")
+
+
+def test_data_that_is_no_text_is_reported_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_bytes(b"Always test.\n" + bytes(range(256)))
+    rules = ProjectRules.load(tmp_path)
+    assert rules.format_for_prompt() == ""
+    assert rules.notes == ("AGENTS.md was not read: it is not a text",)
+
+
+@pytest.mark.parametrize("reason", ["link", "folder", "data", "size"])
+def test_nothing_is_allowed_if_it_cannot_be_read_what_is_denied(
+    tmp_path: Path, reason: str
+) -> None:
+    place = tmp_path / "LOOM.md"
+    if reason == "link":
+        place.symlink_to("/etc/hosts")
+    elif reason == "folder":
+        place.mkdir()
+    elif reason == "data":
+        place.write_bytes(b"a\0\0b")
+    else:
+        place.write_text("word\n" * MAX_FILE_BYTES + "## Denied Operations\nshell: git push\n")
+    rules = ProjectRules.load(tmp_path)
+    verdict = rules.judge("shell", "git log")
+    assert not verdict.is_allowed
+    assert "no operation is allowed until all of it can be read" in verdict.why
+    assert verdict.why in rules.notes
+
+
+def test_what_is_denied_later_is_denied_at_once_and_nothing_is_lifted(tmp_path: Path) -> None:
+    put(tmp_path, "LOOM.md", "## Denied Operations\nshell: git push\n")
+    rules = WatchedRules(tmp_path)
+    assert rules.judge("shell", "make").is_allowed
+    put(tmp_path, "LOOM.md", "## Denied Operations\nshell: make\n")
+    assert not rules.judge("shell", "make").is_allowed
+    assert not rules.judge("shell", "git push").is_allowed
+    (tmp_path / "LOOM.md").unlink()
+    assert rules.judge("shell", "make").is_allowed
+    assert not rules.judge("shell", "git push").is_allowed
+    assert WatchedRules(tmp_path).judge("shell", "git push").is_allowed

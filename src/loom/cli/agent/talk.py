@@ -25,7 +25,7 @@ from loom.loop.values import (
     RequestMade,
     RequestRefused,
 )
-from loom.project.rules.project_rules import ProjectRules
+from loom.project.rules.watching import WatchedRules
 from loom.providers.http.connecting import connect
 from loom.providers.models import CallChunk, Model, ReasoningChunk, TextChunk
 from loom.providers.scripted import ScriptedModel
@@ -49,7 +49,7 @@ class Talk:
         self.settings = resolve_configuration(folder)
         self.context: Context | None = None
         self._yes, self._always = yes, set[str]()
-        self._rules = ProjectRules.load(folder) if tools else None
+        self._rules = WatchedRules(folder) if tools else None
         self._functions: tuple[Function, ...] = ()
         self._asks: frozenset[str] = frozenset()
         if tools:

@@ -17,6 +17,7 @@ _BULLET = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+")
 _CATEGORY = re.compile(r"\*|[A-Za-z][\w .-]{0,39}")
 _PATTERN = re.compile(r"\s*(?:`([^`]*)`|\"([^\"]*)\"|([^,]+))")
 _ALLOWED = "allowed operations"
+_UNREADABLE = "\ufffd"  # stands for a character that could not be read
 
 
 class LoomFile(Struct, frozen=True):
@@ -118,6 +119,8 @@ def _read_operations(section: _FileSection, found: dict[str, list[str]]) -> list
                 continue
             problems.append(f"{wanted}; it is denied in every category")
             category, patterns = ANY, said
+        if section.title != _ALLOWED:
+            patterns = patterns.replace(_UNREADABLE, ANY)  # in doubt it is denied
         known = _read_patterns(patterns)
         if not known:
             without = f'line {number}: "{said[:80]}" has no pattern'

@@ -82,6 +82,7 @@ class ProjectRules(Struct, frozen=True, kw_only=True):
     `settings` are the lines of `[rules]` in `.loom.toml`. `instructions`, `rules`, `allowed` and
     `denied` are from `LOOM.md`; the latter two are patterns by category. `sources` are the files
     that were found, also those that could not be read, and `notes` what is to be known of them.
+    `hidden_operations` says why it is not known what is denied; then no operation is allowed.
     """
 
     folder: str
@@ -92,6 +93,7 @@ class ProjectRules(Struct, frozen=True, kw_only=True):
     denied: Patterns = {}
     sources: tuple[RulesSource, ...] = ()
     notes: tuple[str, ...] = ()
+    hidden_operations: str = ""
 
     @staticmethod
     @checks_arguments
@@ -111,8 +113,10 @@ class ProjectRules(Struct, frozen=True, kw_only=True):
     @checks_arguments
     def judge(self, category: str, operation: str) -> OperationVerdict:
         """Whether an operation is allowed, and why. Deny wins. If a category has allowed patterns,
-        one of them must match.
+        one of them must match. If `LOOM.md` cannot be read, nothing is allowed.
         """
+        if self.hidden_operations:
+            return OperationVerdict(False, "", self.hidden_operations)
         return judge_operation(category, operation, self.allowed, self.denied, self.folder)
 
     def is_allowed(self, category: str, operation: str) -> bool:
@@ -167,8 +171,11 @@ def load_rules(
         sources=tuple(finder.sources),
         notes=(
             *notes,
-            *map(_tell_problem, filter(_is_noteworthy, finder.sources)),
+            *(note for source in finder.sources for note in _tell_problems(source)),
             *finder.tell_refused(),
+        ),
+        hidden_operations=next(
+            filter(None, (_tell_unread(each) for each in finder.sources if _denies(each))), ""
         ),
     )
 
@@ -500,15 +507,33 @@ def _tell_repeat(piece: RulesPiece, left: str) -> str:
     return f"{piece.path}: it says nothing that is not said already, and was left out"
 
 
-def _is_noteworthy(source: RulesSource) -> bool:
-    """Whether there is something to say of a file. What is wrong with settings was said."""
-    is_unsaid = source.name != PROJECT_FILE
-    return is_unsaid and bool(source.file.problem or source.file.unread_bytes)
+def _denies(source: RulesSource) -> bool:
+    """Whether a file may deny operations."""
+    return source.name == LOOM_FILES[0]
 
 
-def _tell_problem(source: RulesSource) -> str:
+def _tell_problems(source: RulesSource) -> Iterator[str]:
+    """What is to be known of a file. What is wrong with settings was said."""
     file = source.file
     path = on_one_line(file.path)
+    if source.name == PROJECT_FILE:
+        return
+    if unread := _tell_unread(source):
+        yield unread
+    if file.flaw:
+        yield f"{path}: {file.flaw}"
+
+
+def _tell_unread(source: RulesSource) -> str:
+    """Why a file is not read, or not to its end; "" if it is."""
+    file = source.file
+    path = on_one_line(file.path)
+    way_out = ""
+    if _denies(source):
+        way_out = "; no operation is allowed until all of it can be read, for it may deny any"
     if file.problem:
-        return f"{path} was not read: {file.problem}"
-    return f"{path}: only the first {MAX_FILE_BYTES:,} of {file.size:,} bytes were read"
+        return f"{path} was not read: {file.problem}{way_out}"
+    if file.unread_bytes:
+        read = f"{MAX_FILE_BYTES:,} of {file.size:,} bytes"
+        return f"{path}: only the first {read} were read{way_out}"
+    return ""

@@ -11,6 +11,8 @@ from unicodedata import category
 
 from msgspec import Struct
 
+from loom.project.decoding import decode_text
+
 MAX_FILE_BYTES = 256 * 1024  # of a file that are read
 # of files that a link or another file may lead to: nobody should be led to keys and data
 DOCUMENT_ENDINGS = (".md", ".mdc", ".markdown", ".txt", ".rst", ".cursorrules")
@@ -35,7 +37,8 @@ Signature = tuple[int, int, int, int, int]
 class RulesFile(Struct, frozen=True):
     """A file of rules: its path in the project, its text, and its size on disk.
 
-    `problem` says why it was not read; then it has no text. `signature` tells whether it changed.
+    `problem` says why it was not read; then it has no text. `flaw` says what is wrong with a text
+    that was read. `signature` tells whether the file changed.
     """
 
     path: str
@@ -44,6 +47,7 @@ class RulesFile(Struct, frozen=True):
     problem: str = ""
     signature: Signature = (0, 0, 0, 0, 0)
     digest: str = ""
+    flaw: str = ""
 
     @property
     def unread_bytes(self) -> int:
@@ -131,9 +135,12 @@ def _read(root: str, place: str, path: str, signature: Signature) -> RulesFile:
         return RulesFile(path, problem=f"it cannot be read: {error.strerror or error}")
     finally:
         os.close(opened)
-    text = clean_text(content.decode("utf-8-sig", errors="replace"))
+    decoded = decode_text(content)
+    if not decoded.is_text:
+        return RulesFile(path, problem=decoded.problem)
     digest = blake2b(content + b"%d" % found.st_size, digest_size=8).hexdigest()
-    return RulesFile(path, text, found.st_size, "", signature, digest)
+    text = clean_text(decoded.text)
+    return RulesFile(path, text, found.st_size, "", signature, digest, decoded.problem)
 
 
 def _read_bytes(opened: int) -> bytes:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from loom.conversation.names import flatten
 from loom.errors import ChoiceError, shorten
+from loom.project.decoding import decode_text
 from loom.project.skills.frontmatter import LineProblem, Value, split_frontmatter
 
 PROJECT_PLACES = (".loom/skills", ".claude/skills", ".agents/skills", "skills")
@@ -191,12 +192,15 @@ def _read_skill(
         key = (str(path), file, place.label, _sign(folder), _sign(path))
         if (known := _read_before.get(key)) is not None:
             return known
-        text, cut = _read_text(path)
+        text, cut, flaw = _read_text(path)
     except (OSError, RuntimeError) as error:
         what = getattr(error, "strerror", None) or str(error)
         problems.append(f"{file}: skipped; {what}")
         return None
-    skill = _parse_skill(text, cut, folder, place, file, problems)
+    flaws = [f"{file}: {flaw}"] if flaw else []
+    if cut:
+        flaws.append(f"{file}: only the first {MAX_SKILL_BYTES:,} of {cut:,} bytes are read")
+    skill = _parse_skill(text, flaws, folder, place, file, problems)
     if skill is not None:
         if len(_read_before) >= MAX_SKILLS:
             _read_before.clear()
@@ -222,12 +226,15 @@ def _is_inside(folder: Path, path: Path, place: _SkillPlace) -> bool:
 
 
 def _parse_skill(
-    text: str, cut: int, folder: Path, place: _SkillPlace, file: str, problems: list[str]
+    text: str,
+    flaws: list[str],
+    folder: Path,
+    place: _SkillPlace,
+    file: str,
+    problems: list[str],
 ) -> Skill | None:
     read = split_frontmatter(text)
-    wrong = [_place_problem(file, problem) for problem in read.problems]
-    if cut:
-        wrong.append(f"{file}: only the first {MAX_SKILL_BYTES:,} of {cut:,} bytes are read")
+    wrong = [*(_place_problem(file, problem) for problem in read.problems), *flaws]
     wrong += _name_unknown_keys(file, text, read.values)
     name = _choose_name(read.values.get("name"), folder.name, file, wrong)
     body = read.body.strip()
@@ -260,9 +267,9 @@ def _parse_skill(
     )
 
 
-def _read_text(path: Path) -> tuple[str, int]:
-    """The text of a plain file, cleaned, and its bytes if only its beginning was read. Whoever
-    waits behind a pipe is not waited for.
+def _read_text(path: Path) -> tuple[str, int, str]:
+    """The text of a plain file, cleaned, its bytes if only its beginning was read, and what is
+    wrong with it. Whoever waits behind a pipe is not waited for.
     """
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with open(number, "rb") as file:
@@ -271,8 +278,10 @@ def _read_text(path: Path) -> tuple[str, int]:
             raise OSError("not a plain file")
         content = file.read(MAX_SKILL_BYTES + 1)
     cut = about.st_size if len(content) > MAX_SKILL_BYTES else 0
-    text = content[:MAX_SKILL_BYTES].removeprefix(b"\xef\xbb\xbf").decode(errors="replace")
-    return clean_text(text), cut
+    decoded = decode_text(content[:MAX_SKILL_BYTES])
+    if not decoded.is_text:
+        raise OSError(decoded.problem)
+    return clean_text(decoded.text), cut, decoded.problem
 
 
 def clean_text(text: str) -> str:
