@@ -252,6 +252,59 @@ def test_what_depends_on_an_uncertain_decision_is_marked_once(loom: Loom) -> Non
         decisions.set_confidence(chain[0].id, 101)
 
 
+def test_what_is_linked_later_is_as_uncertain_and_what_is_given_up_holds_nothing_back(
+    loom: Loom,
+) -> None:
+    decisions = loom.decisions
+    doubtful = decisions.log("Use a queue", confidence=30)
+    below = decisions.log("Write a worker", parent=doubtful.id, edge="requires")
+    last = decisions.log("Deploy the worker")
+    assert below.is_uncertain
+    decisions.link(below.id, last.id, "blocks")
+    assert decisions.decision(last.id).is_uncertain
+    decisions.abandon(doubtful.id, "too slow")
+    assert not any(each.is_uncertain for each in decisions.list_all())
+    other = decisions.log("Use a table", confidence=80)
+    decisions.link(other.id, last.id, "requires")
+    decisions.log("Use a table", confidence=20)
+    assert decisions.decision(last.id).is_uncertain
+    decisions.pivot(other.id, "It locks", "Use a file")
+    assert not decisions.decision(last.id).is_uncertain
+    decisions.set_confidence(other.id, 10)
+    assert not decisions.decision(last.id).is_uncertain, "what was superseded decides nothing"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_decision_is_uncertain_if_and_only_if_it_depends_on_a_doubtful_one(
+    loom: Loom, seed: int
+) -> None:
+    dice, decisions = random.Random(seed), loom.decisions
+    made = [decisions.log(f"step {number}") for number in range(12)]
+    edges: set[tuple[str, str]] = set()
+    for _ in range(40):
+        one, other = dice.sample(made, 2)
+        kind = dice.choice(["link", "link", "doubt", "trust", "abandon"])
+        if kind == "link":
+            decisions.link(one.id, other.id, dice.choice(["requires", "blocks"]))
+            edges.add((one.id, other.id))
+        elif kind == "abandon" and dice.random() < 0.3:
+            decisions.abandon(one.id)
+        elif kind != "abandon":
+            decisions.set_confidence(one.id, 20 if kind == "doubt" else 90)
+        now = {each.id: each for each in decisions.list_all()}
+        doubtful = {
+            name
+            for name, each in now.items()
+            if each.status == "active" and (each.confidence or 100) < 50
+        }
+        for name, each in now.items():
+            above, level = set[str](), {name}
+            for _ in range(5):
+                level = {source for source, target in edges if target in level}
+                above |= level
+            assert each.is_uncertain == bool(doubtful & above - {name}), each.title
+
+
 def test_the_owner_of_an_uncertain_decision_is_notified(address: str) -> None:
     with Loom.open(address, agent="ann") as ann, Loom.open(address, agent="bob") as bob:
         top = ann.decisions.log("Use PostgreSQL")

@@ -55,7 +55,7 @@ from loom.runtime.threads import async_form, async_value
 from loom.stores import DecisionFilter, DecisionScope, GraphWriter, PulseCounts, SessionRow
 
 if TYPE_CHECKING:
-    from loom.stores import StoredDecision
+    from loom.stores import Cascade, StoredDecision
 
 DEFAULT_LIMIT = 10
 MAX_GRAPH = 500  # decisions of a graph that is read whole, unless more are asked for
@@ -174,9 +174,10 @@ class ProjectDecisions:
             options.get("weight", 1.0),
             options.get("rationale", ""),
         )
-        made = self._write(lambda graph: graph.log(new, edge), options.get("parent")).decision
-        self._emit("logged", made)
-        return made
+        found, cascades = self._spread(lambda graph: graph.log(new, edge), options.get("parent"))
+        self._emit("logged", found.decision)
+        self._notify_owners(cascades)
+        return found.decision
 
     @checks_arguments
     def link(
@@ -194,8 +195,9 @@ class ProjectDecisions:
         An edge of the kind `supersedes` does what `supersede` does.
         """
         edge = self._make_edge(kind, weight, rationale)
-        made = self._write(lambda graph: graph.link(source, target, edge), source)
+        made, cascades = self._spread(lambda graph: graph.link(source, target, edge), source)
         self._emit("linked", self.decision(made.source), target=made.target, edge=made.kind)
+        self._notify_owners(cascades)
         return made
 
     @checks_arguments
@@ -267,26 +269,23 @@ class ProjectDecisions:
 
         Below 50, everything that it requires or blocks, over up to 5 edges, gets
         `upstream_uncertainty` in its metadata, and whoever logged that is notified on the bus of
-        the project. The mark goes when nothing above is below 50 any more.
+        the project. The mark goes when nothing above is active and below 50 any more.
         """
         sure = _check_confidence(confidence)
 
-        def change(graph: GraphWriter) -> "tuple[StoredDecision, list[StoredDecision]]":
-            found = graph.find(name)
-            marked = graph.set_confidence(found, sure)
+        def change(graph: GraphWriter) -> "StoredDecision":
+            made = graph.set_confidence(graph.find(name), sure)
             graph.count_change()
-            return graph.find(found.decision.id), marked
+            return made
 
-        found, marked = self._write(change, name)
-        changed = [each.decision for each in marked]
-        made = ConfidenceChange(
+        found, cascades = self._spread(change, name)
+        self._emit("confidence", found.decision, confidence=sure)
+        self._notify_owners(cascades)
+        return ConfidenceChange(
             found.decision,
-            tuple(each for each in changed if each.is_uncertain),
-            tuple(each for each in changed if not each.is_uncertain),
+            tuple(each for cascade in cascades for each in cascade.uncertain),
+            tuple(each for cascade in cascades for each in cascade.certain),
         )
-        self._emit("confidence", made.decision, confidence=sure)
-        self._notify_owners(made)
-        return made
 
     @checks_arguments
     def purge(self, name: str) -> None:
@@ -476,6 +475,16 @@ class ProjectDecisions:
         """Change the graph; `at` names a decision, whose graph is meant."""
         return self._store.decisions.write(self._home_of(at), self._workspace.now(), work)
 
+    def _spread(
+        self, work: Callable[[GraphWriter], _T], at: str | None
+    ) -> tuple[_T, "Sequence[Cascade]"]:
+        """Change the graph; what that made uncertain, or certain again, comes with the result."""
+
+        def run(graph: GraphWriter) -> tuple[_T, "Sequence[Cascade]"]:
+            return work(graph), graph.cascades
+
+        return self._write(run, at)
+
     def _home_of(self, name: str | None) -> DecisionScope:
         """The scope of the graph that has a decision: another one than that of the folder if this
         session logged it there.
@@ -523,14 +532,18 @@ class ProjectDecisions:
             **what,
         )
 
-    def _notify_owners(self, change: ConfidenceChange) -> None:
+    def _notify_owners(self, cascades: "Sequence[Cascade]") -> None:
+        for cascade in cascades:
+            self._notify_of(cascade)
+
+    def _notify_of(self, cascade: "Cascade") -> None:
         """Tell whoever logged them that decisions became uncertain: one message for each agent."""
         owners: dict[str, list[str]] = {}
-        for each in change.uncertain:
-            self._emit("uncertain", each, upstream=change.decision.id)
+        upstream = cascade.upstream
+        for each in cascade.uncertain:
+            self._emit("uncertain", each, upstream=upstream.id)
             if each.agent:
                 owners.setdefault(each.agent, []).append(each.id)
-        upstream = change.decision
         for agent, decisions in sorted(owners.items()):
             _notify_agent(
                 self._workspace,

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from loom.stores.decisions.graph import PulseCounts as PulseCounts
     from loom.stores.decisions.rows import DecisionScope as DecisionScope
     from loom.stores.decisions.rows import StoredDecision as StoredDecision
+    from loom.stores.decisions.writing import Cascade as Cascade
     from loom.stores.decisions.writing import GraphWriter as GraphWriter
     from loom.stores.events import StoredEvents as StoredEvents
     from loom.stores.health.checkup import Problem as Problem
@@ -116,7 +117,7 @@ else:
                 "PulseCounts",
             ),
             "decisions.rows": ("DecisionScope", "StoredDecision"),
-            "decisions.writing": ("GraphWriter",),
+            "decisions.writing": ("Cascade", "GraphWriter"),
             "events": ("StoredEvents",),
             "health.checkup": ("Problem",),
             "health.doctor": ("examine",),

@@ -11,6 +11,7 @@ Rules of this file:
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from loom.conversation.canonical import to_json
@@ -19,6 +20,7 @@ from loom.decisions.values import (
     LOW_CONFIDENCE,
     MAX_LINKS,
     UNCERTAIN,
+    Decision,
     DecisionBody,
     DecisionEdge,
     DecisionStatus,
@@ -48,17 +50,30 @@ from loom.stores.decisions.rows import (
 from loom.stores.sql.database import Reader, Writer
 from loom.stores.sql.stored import UNREADABLE, decode_stored, read_rows
 
-MAX_CASCADE_DEPTH = 5  # edges that uncertainty goes along
+DEPENDENCE = ("requires", "blocks")  # edges that uncertainty goes along
+MAX_CASCADE_DEPTH = 5  # of these edges, one after the other
 MAX_CASCADE = 10_000  # decisions that one change of confidence reaches
 _PAGE_ROWS = 500
 
 
+class Cascade(Struct, frozen=True):
+    """What became uncertain because of a decision, and what is certain again."""
+
+    upstream: Decision
+    uncertain: tuple[Decision, ...] = ()
+    certain: tuple[Decision, ...] = ()
+
+
 class GraphWriter:
-    """A graph inside one transaction, which nobody else changes until it ends."""
+    """A graph inside one transaction, which nobody else changes until it ends.
+
+    `cascades` are the marks of uncertainty that changed.
+    """
 
     def __init__(self, writer: Writer, scope: DecisionScope, now: int) -> None:
         self.writer, self.scope, self.now = writer, scope, now
         self.key = lock_graph(writer, scope)
+        self.cascades: list[Cascade] = []
 
     # Finding
 
@@ -187,6 +202,8 @@ class GraphWriter:
     ) -> DecisionEdge:
         insert_edge(self.writer, self.key, source.key, target.key, edge, self.now)
         [made] = self._edge(source, target, edge.kind)
+        if edge.kind in DEPENDENCE:
+            self._spread(source.key, target.key)
         return made
 
     def _edge(
@@ -288,6 +305,8 @@ class GraphWriter:
             choose_shelf(found.decision.kind, status),
             self.now,
         )
+        if _is_low(found.decision):
+            self._clear(found)
 
     def abandon(self, name: str, metadata: Mapping[str, Any]) -> StoredDecision:
         """Give a decision up."""
@@ -301,35 +320,60 @@ class GraphWriter:
 
     # Confidence
 
-    def set_confidence(self, found: StoredDecision, confidence: int | None) -> list[StoredDecision]:
+    def set_confidence(self, found: StoredDecision, confidence: int | None) -> StoredDecision:
         """Set the confidence; what requires or is blocked by it becomes uncertain with it, and
-        certain again. Those whose mark changed.
+        certain again.
         """
-        self._with_confidence(found, confidence)
-        if confidence is not None and confidence < LOW_CONFIDENCE:
-            return self._mark(self._walk([found.key]), True)
-        before = found.decision.confidence
-        if before is not None and before < LOW_CONFIDENCE:
-            reached = self._walk([found.key])
-            held = self._find_uncertain(reached)
-            return self._mark([key for key in reached if key not in held], False)
-        return []
-
-    def _with_confidence(self, found: StoredDecision, confidence: int | None) -> StoredDecision:
-        if found.decision.confidence != confidence:
+        before = found.decision
+        if before.confidence != confidence:
             self.writer.all(
                 "UPDATE decisions SET confidence = $2, updated = $3 WHERE key = $1",
                 found.key,
                 confidence,
                 self.now,
             )
-        return self._again(found)
+        made = self._again(found)
+        if _is_low(made.decision):
+            uncertain = self._mark(self._walk([made.key]), True)
+            self._add_cascade(Cascade(made.decision, uncertain=uncertain))
+        elif _is_low(before):
+            self._clear(made)
+        return made
 
-    def _walk(self, start: Iterable[int], sql: str = "") -> list[int]:
+    def _spread(self, source: int, target: int) -> None:
+        """Mark what became uncertain by an edge: its target, and what depends on that, if the
+        source is of low confidence or depends on something that is.
+        """
+        above = [source]
+        for distance in range(MAX_CASCADE_DEPTH):
+            lows = self._find_low(above)
+            if lows:
+                reached = [target, *self._walk([target], depth=MAX_CASCADE_DEPTH - distance - 1)]
+                alone = lows.intersection(reached) - self._find_dependent(lows)
+                uncertain = self._mark([key for key in reached if key not in alone], True)
+                [upstream] = self._read([min(lows)])
+                return self._add_cascade(Cascade(upstream.decision, uncertain=uncertain))
+            above = self._walk(above, _UPSTREAM, depth=1)
+        return None
+
+    def _clear(self, found: StoredDecision) -> None:
+        """Take the mark from what depended on a decision and on nothing else of low confidence."""
+        reached = self._walk([found.key])
+        held = self._find_uncertain(reached)
+        certain = self._mark([key for key in reached if key not in held], False)
+        self._add_cascade(Cascade(self._again(found).decision, certain=certain))
+
+    def _add_cascade(self, cascade: Cascade) -> None:
+        if cascade.uncertain or cascade.certain:
+            self.cascades.append(cascade)
+
+    def _walk(
+        self, start: Iterable[int], sql: str = "", depth: int = MAX_CASCADE_DEPTH
+    ) -> list[int]:
         """The decisions that are reached along edges of dependence, nearest first."""
         seen, level = dict.fromkeys(start), list(start)
         first = set(level)
-        for _ in range(MAX_CASCADE_DEPTH):
+        for _ in range(depth):
             rows = self.writer.all(sql or _DOWNSTREAM, self.key, str(level))
             level = [key for (key,) in rows if key not in seen]
             seen.update(dict.fromkeys(level))
@@ -337,17 +381,23 @@ class GraphWriter:
                 break
         return [key for key in seen if key not in first][:MAX_CASCADE]
 
-    def _find_uncertain(self, keys: Iterable[int]) -> set[int]:
-        """Those that still depend on something of low confidence."""
-        held: set[int] = set()
-        for key in keys:
-            above = self._walk([key], _UPSTREAM)
-            if self.writer.first_row(_LOW, str(above), LOW_CONFIDENCE) is not None:
-                held.add(key)
-        return held
+    def _find_low(self, keys: Collection[int]) -> set[int]:
+        """Those of low confidence that are active."""
+        return {key for (key,) in self.writer.all(_LOW, str([*keys]), LOW_CONFIDENCE)}
 
-    def _mark(self, keys: Collection[int], is_uncertain: bool) -> list[StoredDecision]:
-        changed: list[StoredDecision] = []
+    def _find_uncertain(self, keys: Collection[int]) -> set[int]:
+        """Those that still depend on something of low confidence."""
+        lows = self._find_low([*keys, *self._walk(keys, _UPSTREAM)])
+        # Of what is of low confidence itself, a walk from there does not tell on what it depends.
+        return {*self._walk(lows), *self._find_dependent(lows.intersection(keys))}
+
+    def _find_dependent(self, lows: Iterable[int]) -> set[int]:
+        """Those that depend on something else of low confidence."""
+        return {key for key in lows if self._find_low(self._walk([key], _UPSTREAM))}
+
+    def _mark(self, keys: Collection[int], is_uncertain: bool) -> tuple[Decision, ...]:
+        """Set or take the mark; the decisions that it is new to, or gone from."""
+        changed: list[Decision] = []
         for found in self._read(keys):
             decision = found.decision
             if decision.purged or decision.is_uncertain == is_uncertain:
@@ -356,8 +406,8 @@ class GraphWriter:
             if not is_uncertain:
                 del metadata[UNCERTAIN]
             self._change_body(found, metadata=metadata)
-            changed.append(self._again(found))
-        return changed
+            changed.append(self._again(found).decision)
+        return tuple(changed)
 
     def _read(self, keys: Collection[int]) -> list[StoredDecision]:
         if not keys:
@@ -377,6 +427,12 @@ class GraphWriter:
 
     def count_change(self) -> None:
         count_change(self.writer, self.key)
+
+
+def _is_low(decision: Decision) -> bool:
+    """Whether what depends on a decision is uncertain."""
+    confidence = decision.confidence
+    return decision.status == "active" and confidence is not None and confidence < LOW_CONFIDENCE
 
 
 def lock_graph(writer: Writer, scope: DecisionScope) -> int:
@@ -547,8 +603,8 @@ _DOWNSTREAM = """SELECT DISTINCT e.target FROM decision_edges e
 _UPSTREAM = """SELECT DISTINCT e.source FROM decision_edges e
     WHERE e.graph = $1 AND e.target IN {each_int:2} AND e.kind IN ('requires', 'blocks')
     ORDER BY e.source"""
-_LOW = """SELECT 1 FROM decisions d WHERE d.key IN {each_int:1} AND d.confidence < $2
-    AND d.status = 'active' LIMIT 1"""
+_LOW = """SELECT d.key FROM decisions d WHERE d.key IN {each_int:1} AND d.confidence < $2
+    AND d.status = 'active'"""
 _OF_SESSION = "SELECT key FROM decisions WHERE graph = $1 AND session = $2 AND data IS NOT NULL"
 _TAKE_REASONS = """UPDATE decision_edges SET data = NULL, agent = ''
     WHERE source = $1 OR target = $1"""
