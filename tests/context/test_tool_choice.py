@@ -271,6 +271,12 @@ def test_a_loaded_tool_begins_an_epoch_that_says_so_and_stays() -> None:
     assert {"export_camera2", "list_song1"} <= set(names(other))
 
 
+def test_a_zone_of_0_declares_what_is_in_use_and_find_tools() -> None:
+    messages = [Message("user", (Text("Cancel the flight."),))]
+    context = weave(messages, tools=TOOLS[:5], model=MODEL, zones={"tool_definitions": 0})
+    assert [each["function"]["name"] for each in context.openai()["tools"]] == ["find_tools"]
+
+
 def test_find_tools_stays_declared_where_the_history_calls_it() -> None:
     said = [say("Please cancel my flight"), *load("export_camera2"), say("And now?")]
     context = select(said, zones={"tool_definitions": 100_000}, window=400_000)

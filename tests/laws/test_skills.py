@@ -105,7 +105,7 @@ def test_a_skill_that_is_needed_later_is_in_the_tail_and_the_prefix_stays(
     context = ask(session, "Thanks.", project=project)
     assert context.report.epoch_reason == "continued"
     assert said(context)[0] == system
-    assert "New skill:\n- brand-new: Something new." in said(context)[1][-1]["content"]
+    assert "New skills:\n- brand-new: Something new." in said(context)[1][-1]["content"]
 
 
 def put_new_skill(project: Path) -> None:
@@ -314,3 +314,27 @@ def test_what_was_loaded_comes_along_with_an_export(loom: Loom, project: Path) -
         assert len(copy.skills.list_all().found) == 14
         system, _ = said(ask(copy, "Go on.", project=project))
     assert "- flaky-tests: " in system
+
+
+def test_a_zone_of_0_has_no_skills_and_the_tail_names_none(loom: Loom, project: Path) -> None:
+    session = loom.new(tools=tools())
+    context = ask(session, "Hello.", project=project, zones={"skills": 0})
+    assert "no skills: their zone has 0 tokens" in context.report.notes
+    session.append({"role": "assistant", "content": "Hello."})
+    put_new_skill(project)
+    context = ask(session, NOTES, project=project)
+    assert context.report.epoch_reason == "continued"
+    assert "load_skill" not in said(context)[1][-1]["content"]
+    assert [note for note in context.report.notes if "skill" in note] == [
+        "no skills: their zone has 0 tokens"
+    ]
+
+
+def test_a_new_skill_that_the_request_needs_is_named_once(loom: Loom, project: Path) -> None:
+    session = loom.new(tools=tools())
+    ask(session, "Hello.", project=project)
+    session.append({"role": "assistant", "content": "Hello."})
+    put_new_skill(project)
+    said_last = said(ask(session, "Use the brand-new skill.", project=project))[1][-1]["content"]
+    assert said_last.count("brand-new") == 1 + said_last.count("the request names it")
+    assert "- brand-new: Something new. New: load it with load_skill" in said_last

@@ -19,6 +19,7 @@ from loom.cli.main import cli
 from loom.context.gathering import make_conversation
 from loom.context.options import check_options
 from loom.engine.sources import gather_single_rules
+from loom.project.rules.changes import FOUND
 from tests.shared import examples
 
 
@@ -281,12 +282,46 @@ def test_with_the_settings_file_ignored_its_rules_are_too(
     assert not gather_single_rules(check_options(), given, folder)[0]
 
 
+def test_a_zone_of_0_shows_no_rules_and_no_change_of_them(loom: Loom, folder: Path) -> None:
+    put(folder, "CLAUDE.md", "Use tabs in all files of this project.")
+    put(folder, "AGENTS.md", "Run the tests before each commit.")
+    session = loom.new()
+    context = ask(session, "begin", folder, zones={"rules": 0, "memory": 0}, **WIDE)
+    assert context.report.notes == (
+        "no rules of CLAUDE.md: the zone rules has 0 tokens",
+        "no rules of AGENTS.md: the zone memory has 0 tokens",
+    )
+    put(folder, "CLAUDE.md", "Use blanks in all files of this project.")
+    put(folder, "AGENTS.md", "Run the linter before each commit.")
+    session.append({"role": "assistant", "content": "Yes."})
+    context = ask(session, "go on", folder, **WIDE)
+    assert context.report.epoch_reason == "continued"
+    assert tail(context) == ""
+    session.append({"role": "assistant", "content": "Yes."})
+    context = ask(session, "go on", folder, zones={"rules": 500, "memory": 0}, **WIDE)
+    assert "blanks" in tail(context)
+    assert "linter" not in str(context.openai())
+
+
+def test_rules_of_a_project_that_is_named_late_are_not_said_to_have_changed(
+    loom: Loom, folder: Path
+) -> None:
+    put(folder, "CLAUDE.md", "Use tabs in all files of this project.")
+    session = loom.new()
+    asyncio.run(session.prepare("begin", model="gpt-4o", window=32_000))
+    session.append({"role": "assistant", "content": "Yes."})
+    said = tail(ask(session, "go on", folder))
+    assert FOUND in said
+    assert "Use tabs" in said
+    assert "changed" not in said
+
+
 def test_zones_without_room_are_told_of_in_one_note_each(loom: Loom, folder: Path) -> None:
     put(folder, ".loom.toml", '[rules]\nstyle = "One"\n')
     put(folder, "LOOM.md", "Be careful.\n\n## Rules\n- Use ruff\n\n## Denied\n- shell: git push\n")
     put(folder, "CLAUDE.md", "Use tabs in all files of this project.")
     put(folder, "AGENTS.md", "Run the tests before each commit.")
-    zones = {"rules": 0, "memory": 0}
+    zones = {"rules": 1, "memory": 1}
     notes = ask(loom.new(), "go", folder, zones=zones, **WIDE).report.notes
     about = [note for note in notes if note.startswith("no room in the zone ")]
     assert len(about) == 2

@@ -449,7 +449,7 @@ def _limit_tools(material: Material, limits: _Limits) -> int:
     """
     options, zone = material.options, limits.budget.get("tool_definitions") or 0
     asked = options.zones.get("tool_definitions")
-    if asked:
+    if asked is not None:
         zone = min(asked, limits.usable // 2)
     elif options.policy.tools_share:
         few = min(FEW_TOOLS_TOKENS, int(limits.usable * FEW_TOOLS_SHARE))
@@ -476,7 +476,7 @@ def _expect_tools(
 
 def _find_share(material: Material) -> float:
     """The share of the window that definitions may take; 0 if the caller sets their zone."""
-    if material.options.zones.get("tool_definitions"):
+    if material.options.zones.get("tool_definitions") is not None:
         return 0.0
     return material.options.policy.tools_share
 

@@ -119,7 +119,10 @@ def write_decisions(
     revision = store.decisions.revision(question.scope)
     if not revision:
         return DecisionSection()
-    tokens = budget_for(options, head)[ZONE] - count_given(options, head) - Section.FRAME_TOKENS
+    zone = budget_for(options, head)[ZONE]
+    if zone == 0:
+        return DecisionSection(note="no decisions: their zone has 0 tokens")
+    tokens = zone - count_given(options, head) - Section.FRAME_TOKENS
     in_tail = is_in_tail(options)
     values, model = options.caches.values, options.model or head.model
     made_of = (ZONE, question, revision, tokens, model, options.ratio, options.policy.name)
@@ -257,7 +260,7 @@ def _name_place(asking: Asking) -> tuple[str, str]:
 
 def _write_update(asking: Asking, began: EpochText | None, tokens: int) -> str:
     """What was logged or changed since the epoch began; "" if nothing was."""
-    if began is None:
+    if began is None or budget_for(asking.options, asking.head)[ZONE] == 0:
         return ""
     revision, since, _, _, *shown = began.names
     if str(asking.store.decisions.revision(_scope(asking))) == revision:

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from loom.budget.counting import gate_counter
 from loom.context import Context, Options, Section, budget_for
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 ZONE, MEMORY_ZONE, TAIL_ZONE = "rules", "memory", "rules_update"
 SOURCE, MEMORY_SOURCE = "rules", RULES_SOURCE  # the names of the two texts of an epoch
+_ZONES = ((ZONE, False), (MEMORY_ZONE, True))  # and whether the zone is that of `AGENTS.md`
 ORIGIN = "project files"
 MAX_UPDATE_TOKENS = 1024  # of what is in the tail
 MAX_UPDATE_SHARE = 16  # of what is usable: the part that it may take
@@ -108,6 +110,7 @@ def preview_rules(
     from loom.project.rules.project_rules import load_rules, make_pieces
 
     rules = load_rules(project, touched, options.caches.files)
+    rules, closed = _leave_out_closed(rules, options, given)
     said = _find_said_texts(options, given)
     pieces, repeats = make_pieces(rules, said, carried=CarriedTexts(messages))
     zones = tuple(
@@ -116,10 +119,10 @@ def preview_rules(
             _find_room(options, given, zone),
             _write(options, given, [each for each in pieces if each.is_memory is is_memory], zone),
         )
-        for zone, is_memory in ((ZONE, False), (MEMORY_ZONE, True))
+        for zone, is_memory in _ZONES
     )
     cuts = (note for zone in zones for note in _tell_cuts(zone.written, zone.name))
-    return RulesPreview(rules, zones, (*rules.notes, *repeats, *cuts))
+    return RulesPreview(rules, zones, (*rules.notes, *closed, *repeats, *cuts))
 
 
 def gather_single_rules(
@@ -188,7 +191,8 @@ def _write_for_epoch(asking: Asking, is_memory: bool) -> EpochText | None:
     from loom.project.rules.changes import name_files
     from loom.project.rules.project_rules import make_pieces
 
-    rules, said = _load(asking), _find_said_texts(asking.options, asking.head)
+    rules, closed = _load_open(asking)
+    said = _find_said_texts(asking.options, asking.head)
     pieces, repeats = make_pieces(rules, said, carried=CarriedTexts(asking.messages))
     own = [piece for piece in pieces if piece.is_memory is is_memory]
     options, head = asking.options, asking.head
@@ -198,10 +202,10 @@ def _write_for_epoch(asking: Asking, is_memory: bool) -> EpochText | None:
         cuts = tuple(f"{_NOTE}{note}" for note in _tell_cuts(written, MEMORY_ZONE))
         return EpochText(written.text, cuts) if own else None
     written = _write(options, head, own, ZONE)
-    if not rules.sources and not rules.notes:
+    if not rules.sources and not rules.notes and not closed:
         return None
     notes = [f"{_FILE_NOTE}{note}" for note in rules.notes]
-    notes += [f"{_NOTE}{note}" for note in (*repeats, *_tell_cuts(written, ZONE))]
+    notes += [f"{_NOTE}{note}" for note in (*closed, *repeats, *_tell_cuts(written, ZONE))]
     return EpochText(written.text, (*name_files(rules), *notes))
 
 
@@ -244,7 +248,7 @@ def _write_update(
     from loom.project.rules.changes import ShownTexts, is_same, read_names, write_changes
 
     # A folder that is no longer at work has its rules in the system text all the same.
-    rules = _load(asking, [file.path for file in read_names(names)])
+    rules, _ = _load_open(asking, [file.path for file in read_names(names)])
     if is_same(names, rules):
         return "", rules.notes
     # Messages may have rules as they were, or as they are now.
@@ -268,6 +272,30 @@ def _load(asking: Asking, known: Sequence[str] = ()) -> "ProjectRules":
         touched = _find_paths(asked.query, asked.touched)
     read = asking.options.caches.files
     return load_rules(asking.folder, (*touched, *known), read, asking.project_file)
+
+
+def _load_open(asking: Asking, known: Sequence[str] = ()) -> "tuple[ProjectRules, tuple[str, ...]]":
+    return _leave_out_closed(_load(asking, known), asking.options, asking.head)
+
+
+def _leave_out_closed(
+    rules: "ProjectRules", options: Options, head: Conversation
+) -> "tuple[ProjectRules, tuple[str, ...]]":
+    """The rules without files of a zone that has 0 tokens, and a note for each such zone."""
+    from loom.project.rules.reading import on_one_line
+
+    budget = budget_for(options, head)
+    closed = [is_memory for zone, is_memory in _ZONES if budget.get(zone) == 0]
+    if not closed:
+        return rules, ()
+    notes = []
+    for zone, is_memory in _ZONES:
+        paths = [each.file.path for each in rules.sources if each.is_memory is is_memory]
+        files = list(map(on_one_line, paths))
+        if is_memory in closed and files:
+            notes.append(f"no rules of {', '.join(files)}: the zone {zone} has 0 tokens")
+    left = tuple(each for each in rules.sources if each.is_memory not in closed)
+    return replace(rules, sources=left), tuple(notes)
 
 
 def _find_paths(query: str, touched: Sequence[str]) -> Sequence[str]:

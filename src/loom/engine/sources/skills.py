@@ -6,7 +6,7 @@ model loads is in the history, as the result of its call. An epoch that begins l
 zone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from loom.engine.views import EpochText
 from loom.project.skills.choosing import (
     MAX_ACTIVE,
     MAX_ACTIVE_TOKENS,
+    ActiveSkill,
     SkillRequest,
     count_in_use,
     list_line,
@@ -28,7 +29,7 @@ from loom.project.skills.choosing import (
     write_active,
     write_catalog,
 )
-from loom.project.skills.folders import find_skills
+from loom.project.skills.folders import Skill, find_skills
 
 ZONE, TAIL_ZONE, TOOL = "skills", "skill_update", "load_skill"
 ORIGIN = "skills"
@@ -85,6 +86,8 @@ def gather(asking: Asking) -> SourceSections:
     sections = _make_sections(*texts)
     if asking.skills is None or asking.style.document:
         return SourceSections(sections=sections, rooms=_make_room(asking, sections))
+    if _find_room(asking.options, asking.head).zone == 0:
+        return SourceSections(sections=sections, notes=_tell_closed(asking.skills))
     rooms = _make_room(asking, sections)
     if asking.begins:
         notes = (
@@ -124,10 +127,13 @@ def choose_single_skills(
         wanted=wanted,
         question=find_question_in(given.messages),
     )
+    room = _find_room(options, given)
+    if room.zone == 0:
+        return SingleSkills((), {}, _tell_closed(asked))
     catalog = _write_catalog(asked, options, given)
     active, notes = _write_active(asked, options, given)
     sections = _make_sections(catalog, active)
-    zones = {ZONE: _find_room(options, given).zone} if sections else {}
+    zones = {ZONE: room.zone} if sections else {}
     notes = (*notes, *_tell_list(asked, catalog), *_limit_notes(asked.skills.notes))
     return SingleSkills(sections, zones, notes)
 
@@ -201,8 +207,10 @@ def _write_update(asking: Asking, asked: SkillRequest) -> tuple[str, tuple[str, 
     ranked = [each for each in needed[:MAX_ACTIVE] if each.skill.name not in seen]
     has_tool = _has_tool(asking.head)
     hinted = [each for each in ranked if has_tool and not each.is_explicit]
-    lines = [f"- {each.skill.name}: load it with {TOOL} ({each.why})." for each in hinted]
-    lines += _list_news(catalog, asked)
+    news = _find_news(catalog, asked)
+    lines = [_write_hint(each, is_new=each.skill in news) for each in hinted]
+    named = [each.skill for each in ranked]
+    lines += _list_news([skill for skill in news if skill not in named], catalog, asked)
     count = _counter(asking.options, asking.head)
     head = "\n".join((UPDATE_HEAD, *lines))
     shown = [each for each in ranked if each not in hinted]
@@ -221,16 +229,26 @@ def _write_update(asking: Asking, asked: SkillRequest) -> tuple[str, tuple[str, 
     return text, (*since, *hints, *made.notes)
 
 
-def _list_news(catalog: EpochText | None, asked: SkillRequest) -> list[str]:
-    """A line for each skill that is new since the epoch began, and one for those that are gone."""
+def _write_hint(active: ActiveSkill, is_new: bool) -> str:
+    """A line for a skill that the model can load."""
+    said = f"{list_line(active.skill)} New:" if is_new else f"- {active.skill.name}:"
+    return f"{said} load it with {TOOL} ({active.why})."
 
+
+def _find_news(catalog: EpochText | None, asked: SkillRequest) -> list[Skill]:
+    """The skills that are new since the epoch began."""
     known = catalog.names if catalog else ()
-    fresh = [
+    return [
         skill for skill in asked.skills.found if skill.name not in known and not skill.is_manual
     ]
+
+
+def _list_news(fresh: Sequence[Skill], catalog: EpochText | None, asked: SkillRequest) -> list[str]:
+    """A line for each skill that is new, and one for those that are gone."""
     found = {skill.name for skill in asked.skills.found}
-    gone = [name for name in known if name not in found]
-    lines = [f"New skill:\n{list_line(skill)}" for skill in fresh[:MAX_ACTIVE]]
+    gone = [name for name in (catalog.names if catalog else ()) if name not in found]
+    lines = ["New skills:"] if fresh else []
+    lines += [list_line(skill) for skill in fresh[:MAX_ACTIVE]]
     if len(fresh) > MAX_ACTIVE:
         lines.append(f"{len(fresh) - MAX_ACTIVE:,} more skills are new.")
     if gone:
@@ -265,6 +283,11 @@ def _limit_tail(asking: Asking) -> int:
 
     usable = budget_for(asking.options, asking.head).usable
     return min(MAX_ACTIVE_TOKENS, usable // MAX_TAIL_SHARE) - Section.FRAME_TOKENS
+
+
+def _tell_closed(asked: SkillRequest) -> tuple[str, ...]:
+    """A note if there are skills and their zone is closed."""
+    return ("no skills: their zone has 0 tokens",) if asked.skills.found else ()
 
 
 def _tell_list(asked: SkillRequest, catalog: EpochText | None) -> tuple[str, ...]:

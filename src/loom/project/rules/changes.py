@@ -32,6 +32,9 @@ UPDATE = (
 )
 
 
+FOUND = "Rules of the project, which the text above does not have:"
+
+
 class KnownFile(Struct, frozen=True, array_like=True):
     """A file as it was: its path, a digest of it, and one of each block."""
 
@@ -91,7 +94,8 @@ def write_changes(
     parts = _describe_files(known, rules, shown.rules, SaidText(said))
     if not lines and not parts:
         return ""
-    return _join("\n".join((UPDATE, *lines)), parts, tokens, count)
+    head = UPDATE if known else FOUND
+    return _join(head, lines, parts, tokens, count)
 
 
 def _describe_files(
@@ -117,10 +121,13 @@ def _describe_files(
     return parts
 
 
-def _join(text: str, parts: Sequence[RulesPiece], tokens: int, count: Count) -> str:
+def _join(
+    head: str, lines: Sequence[str], parts: Sequence[RulesPiece], tokens: int, count: Count
+) -> str:
     """The parts that fit, the last one of them cut; of the others only that there is news."""
+    text = "\n".join((head, *lines))
     if count(text) > tokens:
-        text = UPDATE
+        text = head
     for n, part in enumerate(parts):
         others = f"\n[also changed: {', '.join(each.path for each in parts[n + 1 :])}]"
         left = tokens - count(f"{text}\n\n") - (count(others) if n + 1 < len(parts) else 0)
