@@ -544,3 +544,53 @@ def test_what_is_denied_later_is_denied_at_once_and_nothing_is_lifted(tmp_path: 
     assert rules.judge("shell", "make").is_allowed
     assert not rules.judge("shell", "git push").is_allowed
     assert WatchedRules(tmp_path).judge("shell", "git push").is_allowed
+
+
+def test_a_folder_of_a_repository_has_the_rules_of_the_folders_above_it(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    put(tmp_path, "LOOM.md", "Sell pumps.\n\n## Denied Operations\nshell: git push\n")
+    put(tmp_path, "AGENTS.md", "Run the tests before each commit.\n\n@docs/style.md\n")
+    put(tmp_path, "docs/style.md", "Prefer short names to long ones.")
+    put(tmp_path, "CONTRIBUTING.md", "Sign your work.")
+    project = tmp_path / "packages" / "mail"
+    put(project, "AGENTS.md", "Mail goes through the queue.")
+    rules = ProjectRules.load(project)
+    text = rules.format_for_prompt()
+    assert "Instructions of the repository, from the file ../../LOOM.md." in text
+    assert "Rules for the repository, from the file ../../AGENTS.md." in text
+    assert "## Project Convention: ../../docs/style.md" in text
+    assert text.index("Run the tests") < text.index("Mail goes through")
+    assert "Sign your work." not in text
+    assert rules.notes == ()
+    assert not rules.is_allowed("shell", "git push")
+    put(project, "LOOM.md", "## Allowed Operations\nshell: git *\n")
+    rules = ProjectRules.load(project)
+    assert rules.is_allowed("shell", "git log")
+    assert not rules.is_allowed("shell", "git push")
+    assert not rules.is_allowed("shell", "make"), "what is not allowed here is not allowed above"
+    assert not WatchedRules(project).judge("shell", "git push").is_allowed
+
+
+def test_paths_are_compared_from_the_folder_that_has_the_rule(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    put(
+        tmp_path, "LOOM.md", "## Allowed Operations\nfile_write: packages/mail/src/**\nweb: a.com\n"
+    )
+    project = tmp_path / "packages" / "mail"
+    put(project, "LOOM.md", "## Denied Operations\nfile_write: src/keys\n")
+    rules = ProjectRules.load(project)
+    assert rules.is_allowed("file_write", "src/a.py")
+    assert rules.is_allowed("file_write", str(project / "src" / "a.py"))
+    assert not rules.is_allowed("file_write", "src/keys/a")
+    assert not rules.is_allowed("file_write", "docs/a.md")
+    assert rules.is_allowed("web", "a.com")
+    place = tmp_path / "LOOM.md"
+    place.unlink()
+    place.mkdir()
+    assert "../../LOOM.md was not read" in ProjectRules.load(project).judge("web", "a.com").why
+
+
+def test_folders_above_count_only_in_a_repository(tmp_path: Path) -> None:
+    put(tmp_path, "AGENTS.md", "Run the tests before each commit.")
+    put(tmp_path, "project/README.md", "A project.")
+    assert ProjectRules.load(tmp_path / "project").sources == ()

@@ -4,7 +4,7 @@ Nobody vouches for a project's file: it is read within limits, and only from the
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,21 @@ def restore_project_file(found: ProjectFile, text: str) -> ProjectFile | None:
         return None
 
 
+def list_folders_above(folder: Path) -> list[Path]:
+    """The folders above a folder that are in the same repository, the outermost first."""
+    above = [folder, *folder.parents]
+    top = _find_repository(above)
+    return above[above.index(top) : 0 : -1] if top else []
+
+
+def _find_repository(folders: Sequence[Path]) -> Path | None:
+    """The first of these folders that is the root of a repository."""
+    return next((folder for folder in folders if os.path.lexists(folder / ".git")), None)
+
+
 def _folders_to_search(start: Path) -> Iterator[Path]:
     above = [start, *start.parents]
-    top = next((folder for folder in above if os.path.lexists(folder / ".git")), None)
+    top = _find_repository(above)
     if top is None:
         home = Path(os.path.realpath(os.path.expanduser("~")))
         top = home if home in above else start

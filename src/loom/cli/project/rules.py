@@ -102,10 +102,13 @@ def _print_pieces(found: RulesPreview) -> None:
 
 
 def _print_operations(found: RulesPreview) -> None:
-    listed = (("allowed", "green", found.rules.allowed), ("denied", "red", found.rules.denied))
-    for title, colour, patterns in listed:
-        for category, names in patterns.items():
-            say(f"{style(title, fg=colour)} {clean(category)}: {clean(', '.join(names))}")
+    for rules in (*found.rules.above, found.rules):
+        for title, colour, patterns in (
+            ("allowed", "green", rules.allowed),
+            ("denied", "red", rules.denied),
+        ):
+            for category, names in patterns.items():
+                say(f"{style(title, fg=colour)} {clean(category)}: {clean(', '.join(names))}")
 
 
 def _to_json(found: RulesPreview) -> dict[str, Any]:
@@ -136,6 +139,10 @@ def _to_json(found: RulesPreview) -> dict[str, Any]:
         ],
         "allowed": rules.allowed,
         "denied": rules.denied,
+        "above": [
+            {"folder": each.folder, "allowed": each.allowed, "denied": each.denied}
+            for each in rules.above
+        ],
         "notes": found.notes,
     }
 

@@ -89,6 +89,11 @@ _WRAPPERS = {
 _ADDS_WORDS = frozenset({"parallel", "xargs"})
 _RUNS_NEXT = frozenset({"-exec", "-execdir", "-ok", "-okdir"})  # of `find`
 
+# Words of categories whose operations are paths.
+_PATH_WORDS = frozenset(
+    ["create", "delete", "directory", "edit", "file", "files", "folder", "path", "read", "write"]
+)
+
 Patterns = Mapping[str, tuple[str, ...]]
 
 
@@ -103,6 +108,13 @@ class OperationVerdict(Struct, frozen=True):
 def name_category(category: str) -> str:
     """A category as it is compared: `File Write` and `file-write` are `file_write`."""
     return re.sub(r"[\s-]+", "_", category.strip().lower())
+
+
+def place_operation(category: str, operation: str, folder: str) -> str:
+    """An operation as it is named outside of a folder: a path of it is a whole one."""
+    if _PATH_WORDS.isdisjoint(name_category(category).split("_")) or "://" in operation:
+        return operation
+    return posixpath.join(folder.replace("\\", "/"), operation.replace("\\", "/"))
 
 
 def judge_operation(

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from loom.config.project_file import (
     IGNORE_PROJECT_VARIABLE,
     PROJECT_FILE,
     ProjectFile,
+    list_folders_above,
     read_project_file,
 )
 from loom.conversation.checked import checks_arguments
@@ -22,7 +24,12 @@ from loom.errors import ChoiceError, describe, shorten
 from loom.project.rules.blocks import SaidText, closes_fence, drop_repeats
 from loom.project.rules.carried import CarriedTexts
 from loom.project.rules.loom_file import LoomFile, parse_loom_file
-from loom.project.rules.operations import OperationVerdict, Patterns, judge_operation
+from loom.project.rules.operations import (
+    OperationVerdict,
+    Patterns,
+    judge_operation,
+    place_operation,
+)
 from loom.project.rules.pieces import Count, RulesPiece, write_pieces
 from loom.project.rules.reading import (
     DOCUMENT_ENDINGS,
@@ -83,6 +90,8 @@ class ProjectRules(Struct, frozen=True, kw_only=True):
     `denied` are from `LOOM.md`; the latter two are patterns by category. `sources` are the files
     that were found, also those that could not be read, and `notes` what is to be known of them.
     `hidden_operations` says why it is not known what is denied; then no operation is allowed.
+    `above` are the rules of the folders around the project in its repository, the outermost first;
+    their files are among the sources.
     """
 
     folder: str
@@ -94,6 +103,7 @@ class ProjectRules(Struct, frozen=True, kw_only=True):
     sources: tuple[RulesSource, ...] = ()
     notes: tuple[str, ...] = ()
     hidden_operations: str = ""
+    above: tuple["ProjectRules", ...] = ()
 
     @staticmethod
     @checks_arguments
@@ -113,8 +123,17 @@ class ProjectRules(Struct, frozen=True, kw_only=True):
     @checks_arguments
     def judge(self, category: str, operation: str) -> OperationVerdict:
         """Whether an operation is allowed, and why. Deny wins. If a category has allowed patterns,
-        one of them must match. If `LOOM.md` cannot be read, nothing is allowed.
+        one of them must match. If `LOOM.md` cannot be read, nothing is allowed. What is allowed
+        here must be allowed by the folders above, too.
         """
+        verdict = self._judge_alone(category, operation)
+        placed = place_operation(category, operation, self.folder)
+        outer = [each._judge_alone(category, placed) for each in self.above]
+        denying = (each for each in (verdict, *outer) if not each.is_allowed)
+        deciding = (each for each in (verdict, *outer) if each.pattern)
+        return next(denying, None) or next(deciding, verdict)
+
+    def _judge_alone(self, category: str, operation: str) -> OperationVerdict:
         if self.hidden_operations:
             return OperationVerdict(False, "", self.hidden_operations)
         return judge_operation(category, operation, self.allowed, self.denied, self.folder)
@@ -148,14 +167,9 @@ def load_rules(
         digest = blake2b(text.encode(), digest_size=8).hexdigest()
         file = RulesFile(configured.path, text, len(text), digest=digest)
         finder.add(RulesSource(file, PROJECT_FILE))
-    own = LoomFile()
-    found = finder.find(LOOM_FILES, LOOM_FILES[0])
-    if found:
-        own = parse_loom_file(found.file.text)
-        notes += [f"{found.file.path}, {problem}" for problem in own.problems[:MAX_PROBLEMS]]
-        if len(own.problems) > MAX_PROBLEMS:
-            more = len(own.problems) - MAX_PROBLEMS
-            notes.append(f"{found.file.path}: {more:,} more lines that are not understood")
+    above = _load_above(finder.root, read)
+    outer = tuple(source for each in above for source in each.sources)
+    own = finder.find_loom_file()
     for name, paths in CONVENTIONS.items():
         finder.find(paths, name)
     for place in find_work_folders(finder.root, str(folder), touched):
@@ -168,33 +182,73 @@ def load_rules(
         rules=own.rules,
         allowed=own.allowed,
         denied=own.denied,
-        sources=tuple(finder.sources),
-        notes=(
-            *notes,
-            *(note for source in finder.sources for note in _tell_problems(source)),
-            *finder.tell_refused(),
-        ),
-        hidden_operations=next(
-            filter(None, (_tell_unread(each) for each in finder.sources if _denies(each))), ""
-        ),
+        sources=(*outer, *finder.sources),
+        notes=(*notes, *(note for each in above for note in each.notes), *finder.list_notes()),
+        hidden_operations=finder.tell_hidden_operations(),
+        above=above,
     )
 
 
-class _Finder:
-    """Looks for the files of a project, each once."""
+def _load_above(root: str, read: ReadFiles | None) -> tuple[ProjectRules, ...]:
+    """The rules of the folders around a project in its repository: those that are for all that is
+    below them.
+    """
+    made: list[ProjectRules] = []
+    for place in list_folders_above(Path(root))[-MAX_DEPTH:]:
+        prefix = os.path.relpath(place, root).replace(os.sep, "/")
+        finder = _Finder(place, read, prefix)
+        own = finder.find_loom_file()
+        for name in NESTED:
+            finder.find(CONVENTIONS[name], name)
+        if finder.sources:
+            made.append(
+                ProjectRules(
+                    folder=finder.root,
+                    instructions=own.instructions,
+                    rules=own.rules,
+                    allowed=own.allowed,
+                    denied=own.denied,
+                    sources=tuple(finder.sources),
+                    notes=finder.list_notes(),
+                    hidden_operations=finder.tell_hidden_operations(),
+                )
+            )
+    return tuple(made)
 
-    def __init__(self, folder: str | PathLike[str], read: ReadFiles | None) -> None:
+
+class _Finder:
+    """Looks for the files of a project, each once. `prefix` is the way there from the project, for
+    a folder above it.
+    """
+
+    def __init__(
+        self, folder: str | PathLike[str], read: ReadFiles | None, prefix: str = ""
+    ) -> None:
         try:
             self.root = os.path.realpath(os.path.expanduser(folder))
         except ValueError:
             raise ChoiceError(f"{describe(folder)} is not a folder") from None
         self.sources: list[RulesSource] = []
-        self._read = read
+        self._read, self._prefix = read, prefix
         self._imports = 0
-        self.refused: list[str] = []
+        self._refused: list[str] = []
+        self._problems: list[str] = []
 
     def add(self, source: RulesSource) -> None:
         self.sources.append(source)
+
+    def find_loom_file(self) -> LoomFile:
+        """What `LOOM.md` says; nothing if there is none."""
+        found = self.find(LOOM_FILES, LOOM_FILES[0])
+        if found is None:
+            return LoomFile()
+        made = parse_loom_file(found.file.text)
+        path = found.file.path
+        self._problems += [f"{path}, {problem}" for problem in made.problems[:MAX_PROBLEMS]]
+        if len(made.problems) > MAX_PROBLEMS:
+            more = len(made.problems) - MAX_PROBLEMS
+            self._problems.append(f"{path}: {more:,} more lines that are not understood")
+        return made
 
     def find(self, paths: Iterable[str], name: str, folder: str = "") -> RulesSource | None:
         """The first of these files that can be read. Those before it that cannot are noted."""
@@ -202,18 +256,26 @@ class _Finder:
             file = read_rules_file(self.root, path, self._read)
             if file is None:
                 continue
-            source = RulesSource(file, name, folder, is_memory=name == AGENTS)
-            self.add(source)
+            source = self._add_file(file, name, folder, is_memory=name == AGENTS)
             if not file.problem:
                 if name in NESTED:
-                    self._import(source, 1)
+                    self._import(source, file, 1)
                 return source
         return None
 
-    def _import(self, source: RulesSource, depth: int) -> None:
+    def _add_file(self, file: RulesFile, name: str, folder: str, is_memory: bool) -> RulesSource:
+        """Add a file under the path that it has from the project on."""
+        if self._prefix:
+            file = replace(file, path=f"{self._prefix}/{file.path}")
+        source = RulesSource(file, name, folder or self._prefix, is_memory)
+        self.add(source)
+        return source
+
+    def _import(self, source: RulesSource, naming: RulesFile, depth: int) -> None:
         """The files that a file names on lines of their own, as `@path`."""
-        for path in find_imports(source.file):
-            known = any(each.file.path == path for each in self.sources)
+        for path in find_imports(naming):
+            named = f"{self._prefix}/{path}" if self._prefix else path
+            known = any(each.file.path == named for each in self.sources)
             if known or _is_convention(path):
                 continue
             problem = self._find_refusal(path, depth)
@@ -222,13 +284,22 @@ class _Finder:
                 self._refuse(source, path, problem)
                 continue
             self._imports += 1
-            made = RulesSource(file, path, source.folder, source.is_memory)
-            self.add(made)
-            self._import(made, depth + 1)
+            made = self._add_file(file, path, source.folder, source.is_memory)
+            self._import(made, file, depth + 1)
 
-    def tell_refused(self) -> list[str]:
+    def list_notes(self) -> tuple[str, ...]:
+        """What is to be known of the files."""
+        told = (note for source in self.sources for note in _tell_problems(source))
+        return (*self._problems, *told, *self._tell_refused())
+
+    def tell_hidden_operations(self) -> str:
+        """Why it is not known what is denied; "" if it is."""
+        hiding = (_tell_unread(each) for each in self.sources if _denies(each))
+        return next(filter(None, hiding), "")
+
+    def _tell_refused(self) -> list[str]:
         """A note for each file that another one names and that was not read."""
-        notes = list(dict.fromkeys(self.refused))
+        notes = list(dict.fromkeys(self._refused))
         if len(notes) <= MAX_PROBLEMS:
             return notes
         more = len(notes) - MAX_PROBLEMS
@@ -252,7 +323,7 @@ class _Finder:
         if not problem or not (is_outside or _is_document(path) or self._is_there(path)):
             return
         named = f"@{shorten(on_one_line(path), MAX_NAMED_CHARS)}"
-        self.refused.append(f"{on_one_line(source.file.path)}: {named} was not read: {problem}")
+        self._refused.append(f"{on_one_line(source.file.path)}: {named} was not read: {problem}")
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -444,17 +515,19 @@ def _pieces_of(rules: ProjectRules, source: RulesSource) -> Iterator[RulesPiece]
     if source.name == PROJECT_FILE:
         yield _list_piece(path, "## Project Rules", source.file.text.split("\n"))
     elif source.name == LOOM_FILES[0]:
+        own = next((each for each in rules.above if source in each.sources), rules)
+        whose = "the repository" if own.folder != rules.folder else "this project"
         yield RulesPiece(
             path,
             "## Project Instructions",
-            f"Instructions of this project, from the file {path}. Keep to them; what the user asks "
+            f"Instructions of {whose}, from the file {path}. Keep to them; what the user asks "
             "comes first.",
-            rules.instructions,
+            own.instructions,
             weight=OWN_WEIGHT,
             unread_bytes=source.file.unread_bytes,
         )
-        yield _list_piece(path, "## Rules", [f"- {rule}" for rule in rules.rules])
-        for title, patterns in (("Allowed", rules.allowed), ("Denied", rules.denied)):
+        yield _list_piece(path, "## Rules", [f"- {rule}" for rule in own.rules])
+        for title, patterns in (("Allowed", own.allowed), ("Denied", own.denied)):
             lines = [f"- {name}: {', '.join(found)}" for name, found in patterns.items()]
             yield _list_piece(path, f"## {title} Operations", lines)
     else:
@@ -470,6 +543,8 @@ def _convention_piece(path: str, source: RulesSource) -> RulesPiece:
     name, scope = source.name, "this project"
     if source.folder:
         name, scope = path, f"files in {on_one_line(source.folder)}/"
+    if source.folder.startswith(".."):
+        scope = "the repository"
     return RulesPiece(
         path,
         f"## Project Convention: {on_one_line(name)}",

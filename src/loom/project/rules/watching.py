@@ -2,7 +2,9 @@
 
 import os
 from os import PathLike
+from pathlib import Path
 
+from loom.config.project_file import list_folders_above
 from loom.project.rules.operations import OperationVerdict
 from loom.project.rules.project_rules import LOOM_FILES, ProjectRules
 from loom.project.rules.reading import Signature, sign_settled_file
@@ -17,7 +19,9 @@ class WatchedRules:
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
-        self._places = [os.path.join(os.path.expanduser(folder), name) for name in LOOM_FILES]
+        root = Path(os.path.realpath(os.path.expanduser(folder)))
+        folders = [root, *list_folders_above(root)]
+        self._places = [str(place / name) for place in folders for name in LOOM_FILES]
         self._folder = folder
         self._signatures = self._sign()
         self._first = self._now = ProjectRules.load(folder)
