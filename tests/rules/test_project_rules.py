@@ -557,6 +557,7 @@ def test_a_folder_of_a_repository_has_the_rules_of_the_folders_above_it(tmp_path
     rules = ProjectRules.load(project)
     text = rules.format_for_prompt()
     assert "Instructions of the repository, from the file ../../LOOM.md." in text
+    assert "## Denied Operations\nFrom the file ../../LOOM.md, for the repository:\n- shell" in text
     assert "Rules for the repository, from the file ../../AGENTS.md." in text
     assert "## Project Convention: ../../docs/style.md" in text
     assert text.index("Run the tests") < text.index("Mail goes through")

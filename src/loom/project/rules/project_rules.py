@@ -516,7 +516,10 @@ def _pieces_of(rules: ProjectRules, source: RulesSource) -> Iterator[RulesPiece]
         yield _list_piece(path, "## Project Rules", source.file.text.split("\n"))
     elif source.name == LOOM_FILES[0]:
         own = next((each for each in rules.above if source in each.sources), rules)
-        whose = "the repository" if own.folder != rules.folder else "this project"
+        whose, lead = "this project", ""
+        if own.folder != rules.folder:
+            whose = "the repository"
+            lead = f"From the file {path}, for {whose}:"
         yield RulesPiece(
             path,
             "## Project Instructions",
@@ -526,17 +529,17 @@ def _pieces_of(rules: ProjectRules, source: RulesSource) -> Iterator[RulesPiece]
             weight=OWN_WEIGHT,
             unread_bytes=source.file.unread_bytes,
         )
-        yield _list_piece(path, "## Rules", [f"- {rule}" for rule in own.rules])
+        yield _list_piece(path, "## Rules", [f"- {rule}" for rule in own.rules], lead)
         for title, patterns in (("Allowed", own.allowed), ("Denied", own.denied)):
             lines = [f"- {name}: {', '.join(found)}" for name, found in patterns.items()]
-            yield _list_piece(path, f"## {title} Operations", lines)
+            yield _list_piece(path, f"## {title} Operations", lines, lead)
     else:
         yield _convention_piece(path, source)
 
 
-def _list_piece(path: str, heading: str, lines: Sequence[str]) -> RulesPiece:
+def _list_piece(path: str, heading: str, lines: Sequence[str], lead: str = "") -> RulesPiece:
     body = "\n".join(lines).replace("```", "'''")  # a list opens no fence
-    return RulesPiece(path, heading, "", body, is_fenced=False, weight=OWN_WEIGHT)
+    return RulesPiece(path, heading, lead, body, is_fenced=False, weight=OWN_WEIGHT)
 
 
 def _convention_piece(path: str, source: RulesSource) -> RulesPiece:
