@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -595,3 +596,24 @@ def test_folders_above_count_only_in_a_repository(tmp_path: Path) -> None:
     put(tmp_path, "AGENTS.md", "Run the tests before each commit.")
     put(tmp_path, "project/README.md", "A project.")
     assert ProjectRules.load(tmp_path / "project").sources == ()
+
+
+def test_many_large_files_are_compared_in_little_time(tmp_path: Path) -> None:
+    folders = [f"src/part{number}" for number in range(30)]
+    for n, folder in enumerate(folders):
+        lines = [f"- Rule {n}.{m}: write what the part is for, and test it.\n" for m in range(2000)]
+        put(tmp_path, f"{folder}/AGENTS.md", "".join(lines))
+    rules = ProjectRules.load(tmp_path, touched=[f"{folder}/a.py" for folder in folders])
+    began = time.process_time()
+    pieces, _ = make_pieces(rules)
+    assert len(pieces) == 30
+    assert time.process_time() - began < 4, "the time grows with the text, not with its square"
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abc"), max_size=5))
+@settings(max_examples=examples(200))
+def test_lines_in_a_row_are_found_wherever_they_are(there: list[str], wanted: list[str]) -> None:
+    said = SaidText(["\n".join(there[:6]), "\n".join(there[6:])])
+    rows = ["", *there[:6], "", *there[6:], ""] if there[6:] else ["", *there, ""]
+    found = any(rows[n : n + len(wanted)] == wanted for n in range(len(rows)))
+    assert said.has("\n".join(wanted)) == (bool(wanted) and found)

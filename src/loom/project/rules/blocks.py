@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 MIN_REPEAT_CHARS = 60  # of blocks in a row that are left out because they were said before
+MAX_LINE_PLACES = 64  # of a line that is said often: the places that are compared
 MAX_ROW_BLOCKS = 400  # that are compared as one row
 MAX_COMPARED_CHARS = 64_000  # of a text whose blocks are compared; what is beyond has seldom room
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -94,18 +95,23 @@ class SaidText:
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._text = ""
+        self._places: dict[str, list[int]] = {}  # where each line is, at first
         for text in texts:
             self.add(text)
 
     def add(self, text: str) -> None:
-        self._text += normalize_lines(text)
+        added = normalize_lines(text)
+        place = len(self._text)
+        for line in added.split("\n")[1:-1]:
+            known = self._places.setdefault(line, [])
+            if len(known) < MAX_LINE_PLACES:
+                known.append(place)
+            place += len(line) + 1
+        self._text += added
 
     def has(self, text: str) -> bool:
         """Whether all lines of a text are there, one after the other."""
-        if not self._text:
-            return False
-        wanted = normalize_lines(text)
-        return wanted.strip() != "" and wanted in self._text
+        return bool(self._text) and self._find(normalize_lines(text)) >= 0
 
     def count_following(self, texts: Sequence[str]) -> int:
         """How many of these texts are there one after the other, from the first one on."""
@@ -113,11 +119,17 @@ class SaidText:
         for n, text in enumerate(texts):
             wanted = normalize_lines(text)
             if n == 0:
-                end = self._text.find(wanted)
+                end = self._find(wanted)
             if end < 0 or not self._text.startswith(wanted, end):
                 return n
             end += len(wanted) - 1
         return len(texts)
+
+    def _find(self, wanted: str) -> int:
+        """Where lines are; -1 if they are not there, or say nothing."""
+        first = wanted.split("\n", 2)[1]
+        places = self._places.get(first, ())
+        return next((at for at in places if self._text.startswith(wanted, at)), -1)
 
     def __bool__(self) -> bool:
         return bool(self._text)

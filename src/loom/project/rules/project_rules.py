@@ -273,7 +273,7 @@ class _Finder:
 
     def _import(self, source: RulesSource, naming: RulesFile, depth: int) -> None:
         """The files that a file names on lines of their own, as `@path`."""
-        for path in find_imports(naming):
+        for path in dict.fromkeys(find_imports(naming)):
             named = f"{self._prefix}/{path}" if self._prefix else path
             known = any(each.file.path == named for each in self.sources)
             if known or _is_convention(path):
