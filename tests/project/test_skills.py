@@ -331,3 +331,12 @@ def test_a_skill_that_an_editor_saved_as_utf_16_is_read(tmp_path: Path) -> None:
     (folder / "SKILL.md").write_bytes(text.encode("utf-16"))
     [skill] = find_skills(tmp_path).found
     assert (skill.description, skill.body, skill.problems) == ("Fly kites.", "Hold the line.", ())
+
+
+def test_of_many_skills_that_are_left_out_few_have_a_note(tmp_path: Path) -> None:
+    for number in range(200):
+        put(tmp_path / "skills", f"kite{number}", simple(f"kite{number}", "Fly a red kite."))
+    found = [ActiveSkill(skill, "the request says kite") for skill in find_skills(tmp_path).found]
+    notes = write_active(found, 4000, COUNT).notes
+    assert len(notes) == 11
+    assert "190 more skills: left out, others come first" in notes

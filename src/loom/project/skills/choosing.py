@@ -18,6 +18,7 @@ from loom.project.skills.matching import match_skills
 
 MAX_ACTIVE = 3
 MAX_ACTIVE_TOKENS = 4000
+MAX_NAMED = 7  # skills that are left out and have a note each
 MIN_CUT_TOKENS = 200  # of a skill that is cut; with less one that is not in use is left out
 MAX_LISTED_CHARS = 240  # of a description in the list
 SHORT_LISTED_CHARS = 80
@@ -131,12 +132,15 @@ def write_active(
 
 
 def _limit_many(ranked: Sequence[ActiveSkill]) -> tuple[list[ActiveSkill], list[str]]:
-    """The first of these, and all in use; a line for each other one."""
+    """The first of these, and all in use; a line for each of the next ones."""
     many = max(MAX_ACTIVE, sum(each.is_in_use for each in ranked))
+    others = ranked[many:]
     notes = [
         f"skill {each.skill.name}: left out, {MAX_ACTIVE} others come first ({each.why})"
-        for each in ranked[many:]
+        for each in others[:MAX_NAMED]
     ]
+    if len(others) > MAX_NAMED:
+        notes.append(f"{len(others) - MAX_NAMED:,} more skills: left out, others come first")
     return list(ranked[:many]), notes
 
 
