@@ -140,6 +140,7 @@ BROKEN: dict[str, dict[str, Any]] = {
         "parsed-field": claude(USER, says(text("{}", parsed_output={})), USER),
         "answer-field": claude(USER, says(text("hi")) | {"id": "msg_1", "usage": {}}, USER),
         "no-model": claude(USER, model=""),
+        "duplicate-tool": claude(USER, tools=[{"name": "a"}, {"name": "a"}]),
         "no-tools": claude(USER, says(use("a")), answer("a"), tools=[]),
         "first-user": claude(says(text("hi")), USER),
         "trailing-space": claude(USER, says(text("hi "))),

@@ -271,6 +271,20 @@ def test_a_loaded_tool_begins_an_epoch_that_says_so_and_stays() -> None:
     assert {"export_camera2", "list_song1"} <= set(names(other))
 
 
+@pytest.mark.parametrize("size", [ZONE, 100_000])
+def test_a_tool_that_is_given_twice_is_declared_once(size: int) -> None:
+    messages = [Message("user", (Text("Cancel the flight."),))]
+    other = replace(TOOLS[3], description="Something else.")
+    given = [*TOOLS[:30], other, *TOOLS[3:]]
+    context = weave(messages, tools=given, model=MODEL, zones={"tool_definitions": size})
+    plain = weave(messages, tools=TOOLS, model=MODEL, zones={"tool_definitions": size})
+    for wire in WIRES:
+        assert context.render(wire.name)["tools"] == plain.render(wire.name)["tools"]
+    repaired = [item.rule for item in context.report.items if item.action == "repaired"]
+    assert f"duplicate-tool: dropped another definition of {TOOLS[3].name}" in repaired
+    assert len(repaired) == 28
+
+
 def test_a_zone_of_0_declares_what_is_in_use_and_find_tools() -> None:
     messages = [Message("user", (Text("Cancel the flight."),))]
     context = weave(messages, tools=TOOLS[:5], model=MODEL, zones={"tool_definitions": 0})

@@ -116,9 +116,10 @@ class _Limits(Struct, frozen=True, kw_only=True):
 
 class _Tools(Struct, frozen=True, kw_only=True):
     """The tools of a request, how many tokens they may take, and why they are not those of the last
-    request.
+    request. `given` are those that were chosen from.
     """
 
+    given: tuple[Tool, ...]
     choice: ToolChoice
     limit: int
     change: EpochReason | None = None
@@ -374,7 +375,7 @@ def _settle_tools(
     """The tools of the epoch that goes on, or those for one that begins."""
     given, options, tools = material.given, material.options, history.conversation.tools
     if options.policy.tools == "all" or options.document or not tools:
-        return _Tools(choice=ToolChoice(tools=tools), limit=0)
+        return _Tools(given=tools, choice=ToolChoice(tools=tools), limit=0)
     before = EpochTools() if previous is None else previous.tools
     usage = follow_use(before, tools, given.messages, material.places)
     limit = _limit_tools(material, limits)
@@ -394,7 +395,7 @@ def _settle_tools(
             usage=usage,
         )
     )
-    return _Tools(choice=choice, limit=limit)
+    return _Tools(given=tools, choice=choice, limit=limit)
 
 
 def _keep_tools(
@@ -419,7 +420,8 @@ def _keep_tools(
         order=last.order,
     )
     choice = apply_choice(tools, kept, _count_tool(limits))
-    return _Tools(choice=choice, limit=_limit_tools(material, limits), change=change)
+    limit = _limit_tools(material, limits)
+    return _Tools(given=tools, choice=choice, limit=limit, change=change)
 
 
 def _calls_of(names: frozenset[str]) -> list[Message]:
@@ -776,7 +778,7 @@ def _continuation(parts: _Parts) -> Continuation:
         returns=selected.returns,
         input_window=selected.input_window,
         tools=parts.tools.choice.epoch,
-        all_tools=parts.material.given.tools,
+        all_tools=parts.tools.given,
     )
 
 
@@ -867,9 +869,9 @@ def _note_tools(parts: _Parts) -> list[str]:
         return []
     count = parts.limits.counter.count_tools
     return [
-        f"{len(choice.left_out):,} of {len(parts.material.given.tools):,} tools are left out and "
+        f"{len(choice.left_out):,} of {len(parts.tools.given):,} tools are left out and "
         f"{len(choice.shortened):,} shortened: their definitions take "
-        f"{count(parts.material.given.tools):,} tokens, and {parts.tools.limit:,} are for tools; "
+        f"{count(parts.tools.given):,} tokens, and {parts.tools.limit:,} are for tools; "
         f"{choice.tools[-1].name} lists and loads them"
     ]
 
@@ -958,7 +960,7 @@ def _list_cut_tools(parts: _Parts) -> list[Item]:
     """A line for each tool that is shortened or left out. Its handle brings back the definition,
     and `find_tools` loads it.
     """
-    choice, tools = parts.tools.choice, parts.material.given.tools
+    choice, tools = parts.tools.choice, parts.tools.given
     count, archive = parts.limits.counter.count_tools, parts.fitting.archive
     needed: dict[int, int] = {}
     if not choice.epoch.selects:

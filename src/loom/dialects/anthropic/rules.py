@@ -174,6 +174,12 @@ RULES = {
     "no-model": WireRule(
         "warning", "a request names its model", "set `model` before sending", "anthropic SDK types"
     ),
+    "duplicate-tool": WireRule(
+        "error",
+        "tool names are unique",
+        "declare each tool once; `loom convert --repair` does",
+        "claude-code#10687, microsoft/vscode#276110, LibreChat#13162",
+    ),
     "no-tools": WireRule(
         "warning",
         "a request with tool blocks defines tools (Bedrock demands it)",
@@ -230,6 +236,7 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
         findings.append(_find("no-max-tokens", "max_tokens", ""))
     marks = _Marks()
     findings += marks.see(_head_marks(body))
+    findings += _check_tools(body.get("tools"))
     findings += _check_system(body.get("system"))
     findings += check_messages(messages, marks)
     findings += _check_thinking(body, messages)
@@ -242,6 +249,17 @@ def check(wire: Any, original: Any = None) -> list[Finding]:
     ):
         findings.append(_find("no-tools", "tools", ""))
     return findings
+
+
+def _check_tools(tools: Any) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for n, tool in enumerate(tools if isinstance(tools, list) else ()):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in seen:
+            yield _find("duplicate-tool", f"tools[{n}]", repr(name))
+        seen.add(name)
 
 
 def check_messages(  # noqa: C901

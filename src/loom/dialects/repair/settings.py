@@ -1,4 +1,6 @@
-"""Put right what a request says to Anthropic's wire besides its words: cache marks and thinking."""
+"""Put right what a request says besides its words: tools that are declared twice, and for
+Anthropic's wire cache marks and thinking.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -20,13 +22,14 @@ _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 def mend_settings(
     conversation: Conversation, marked: bool | None = None
 ) -> tuple[Conversation, Changes]:
-    """The conversation with at most four cache marks in a lawful order, and thinking off where it
-    cannot be on.
+    """The conversation with each tool declared once, at most four cache marks in a lawful order,
+    and thinking off where it cannot be on.
 
     `marked` says whether its messages carry marks, where that is known.
     """
     changes: Changes = []
     conversation = _mend_limit(conversation, changes)
+    conversation = _mend_tools(conversation, changes)
     if marked or has_marks(conversation if marked is None else replace(conversation, messages=())):
         conversation = _mend_marks(conversation, changes)
     return _mend_thinking(conversation, changes), changes
@@ -73,6 +76,22 @@ def _mend_limit(conversation: Conversation, changes: Changes) -> Conversation:
             changes.append(("no-max-tokens", f"dropped {key}, which is not a number"))
             del fields[key]
     return replace(conversation, settings=carry(settings.wire, fields, settings.form))
+
+
+def _mend_tools(conversation: Conversation, changes: Changes) -> Conversation:
+    """Without functions that have the name of one before them."""
+    names = [tool.name for tool in conversation.tools if tool.kind == "function"]
+    if len(set(names)) == len(names):
+        return conversation
+    left: list[Tool] = []
+    seen: set[str] = set()
+    for tool in conversation.tools:
+        if tool.kind == "function" and tool.name in seen:
+            changes.append(("duplicate-tool", f"dropped another definition of {tool.name}"))
+            continue
+        seen.add(tool.name if tool.kind == "function" else "")
+        left.append(tool)
+    return replace(conversation, tools=tuple(left))
 
 
 def _mend_marks(conversation: Conversation, changes: Changes) -> Conversation:
