@@ -1,21 +1,28 @@
 """`loom chat` and `loom run`, as a person uses them."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from loom import Loom, Message, Text, ToolCall
+from loom.cli.agent.question import Reply, draw_call, read_reply
 from loom.cli.main import cli
-from loom.providers.scripted import ScriptedServer
+from loom.loop.project_tools import ProjectTools
+from loom.providers.scripted import ScriptedServer, Wait
 
 COMMAND = "from loom.cli.main import run; run()"
 Chat = Callable[..., Result]
@@ -110,9 +117,11 @@ def test_nothing_is_written_if_nobody_can_be_asked(
     assert not (tmp_path / "project" / "b.txt").exists()
 
 
-def test_in_a_terminal_commands_complete_and_a_person_is_asked(tmp_path: Path) -> None:
-    (tmp_path / "project").mkdir()
-    with ScriptedServer(call("write_file", path="b.txt", text="x"), "Written.") as server:
+class Terminal:
+    """`loom` in a terminal."""
+
+    def __init__(self, tmp_path: Path, server: ScriptedServer, *arguments: str) -> None:
+        (tmp_path / "project").mkdir(exist_ok=True)
         known = {
             **os.environ,
             "OPENAI_BASE_URL": server.openai_url,
@@ -120,46 +129,175 @@ def test_in_a_terminal_commands_complete_and_a_person_is_asked(tmp_path: Path) -
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
             "TERM": "xterm",
+            "PYTHONUNBUFFERED": "1",
         }
-        outer, inner = pty.openpty()
-        arguments = ["chat", "--tools", "--model", "openai:gpt-4o", "--store", "loom.db"]
-        process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *arguments],
+        self._outer, inner = pty.openpty()
+        model = ("--model", "openai:gpt-4o", "--store", "loom.db")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *arguments, *model],
             cwd=tmp_path / "project",
             env=known,
             stdin=inner,
             stdout=inner,
             stderr=inner,
             start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(inner)
-        seen = b""
+        self.seen = ""
 
-        def wait_for(text: bytes) -> None:
-            nonlocal seen
-            deadline = time.monotonic() + 40
-            while text not in seen and time.monotonic() < deadline:
-                try:
-                    seen += os.read(outer, 4096)
-                except OSError:
-                    break
-            assert text in seen, seen.decode(errors="replace")
+    def wait_for(self, text: str) -> None:
+        """Read until the text was shown, after what was waited for before."""
+        deadline = time.monotonic() + 20
+        while text not in self.seen and time.monotonic() < deadline:
+            if not select.select([self._outer], [], [], 1)[0]:
+                continue
+            try:
+                self.seen += os.read(self._outer, 4096).decode(errors="replace")
+            except OSError:
+                break
+        assert text in self.seen, self.seen
+        self.seen = self.seen.partition(text)[2]
 
-        wait_for(b"> ")
-        os.write(outer, b"write it\r")
-        wait_for(b"yes, no, always")
-        os.write(outer, b"yes\r")
-        wait_for(b"Written.")
-        os.write(outer, b"/co\t\t")
-        wait_for(b"/compact")
-        os.write(outer, b"st\r")
-        wait_for(b"tokens read")
-        os.write(outer, b"/quit\r")
-        wait_for(b"continues")
-        process.wait(20)
-        os.close(outer)
+    def type(self, text: str) -> None:
+        os.write(self._outer, text.encode())
+
+    def end(self) -> int:
+        status = self.process.wait(20)
+        os.close(self._outer)
+        return status
+
+
+@contextlib.contextmanager
+def open_terminal(tmp_path: Path, *arguments: str, steps: Sequence[Any]) -> Iterator[Terminal]:
+    """A chat in a terminal, to its end."""
+    with ScriptedServer(*steps) as server:
+        terminal = Terminal(tmp_path, server, *arguments)
+        terminal.wait_for("> ")
+        try:
+            yield terminal
+            terminal.type("/quit\r")
+            terminal.wait_for("continues")
+            assert terminal.end() == 0
+        finally:
+            terminal.process.kill()
+
+
+def test_in_a_terminal_commands_complete_and_a_person_is_asked(tmp_path: Path) -> None:
+    steps = [call("write_file", path="b.txt", text="x"), "Written."]
+    with open_terminal(tmp_path, "chat", "--tools", steps=steps) as terminal:
+        terminal.type("write it\r")
+        terminal.wait_for("yes, no, always")
+        terminal.type("yes\r")
+        terminal.wait_for("Written.")
+        terminal.wait_for("> ")
+        terminal.type("/co\t\t")
+        terminal.wait_for("/compact")
+        terminal.type("st\r")
+        terminal.wait_for("tokens read")
+        terminal.wait_for("> ")
+        terminal.type("/model scr\t\r")
+        terminal.wait_for("The model is scripted.")
+        terminal.wait_for("> ")
     assert (tmp_path / "project" / "b.txt").read_text() == "x"
-    assert "write it" in (tmp_path / "cache" / "loom" / "chat_history").read_text()
+    kept = (tmp_path / "cache" / "loom" / "chat_history").read_text()
+    assert [json.loads(line) for line in kept.splitlines()][:2] == ["write it", "/cost"]
+
+
+def test_ctrl_c_at_a_question_ends_the_turn_and_its_calls(tmp_path: Path) -> None:
+    steps = [call("run_command", 1, command="touch ran"), "Something else, then."]
+    with open_terminal(tmp_path, "chat", "--tools", steps=steps) as terminal:
+        terminal.type("run it\r")
+        terminal.wait_for("yes, no, always")
+        terminal.type("\x03")
+        terminal.wait_for("interrupted")
+        terminal.wait_for("> ")
+        terminal.type("leave it\r")
+        terminal.wait_for("Something else, then.")
+        assert "run_command?" not in terminal.seen
+        terminal.wait_for("> ")
+        terminal.type("half a line\x03")
+        terminal.wait_for("Ctrl-D ends the talk")
+        terminal.wait_for("> ")
+    assert not (tmp_path / "project" / "ran").exists()
+
+
+def test_pasted_lines_are_one_request_also_in_the_history(tmp_path: Path) -> None:
+    def repeat(request: Any) -> str:
+        return f"Got {json.dumps(request.messages[-1].text)}."
+
+    with open_terminal(tmp_path, "chat", steps=[repeat]) as terminal:
+        terminal.type("\x1b[200~def f():\n\treturn 1\x1b[201~\r")
+        terminal.wait_for(r'Got "def f():\n\treturn 1".')
+        terminal.wait_for("> ")
+    with open_terminal(tmp_path, "chat", steps=[repeat]) as terminal:
+        terminal.type("\x1b[A\x1b[A\r")  # the arrow key, twice: /quit is the last line
+        terminal.wait_for(r'Got "def f():\n\treturn 1".')
+        terminal.wait_for("> ")
+
+
+def test_what_is_typed_before_a_question_does_not_answer_it(tmp_path: Path) -> None:
+    steps = [
+        Wait(1.5, call("run_command", 1, command="touch ran")),
+        "Not run.",
+        "The next one.",
+    ]
+    with open_terminal(tmp_path, "chat", "--tools", steps=steps) as terminal:
+        terminal.type("run it\r")
+        terminal.wait_for("tokens")
+        terminal.type("yes\rhalf a ")
+        terminal.wait_for("yes, no, always")
+        terminal.type("no\r")
+        terminal.wait_for("Not run.")
+        terminal.wait_for("> yes")
+        terminal.wait_for("The next one.")
+        terminal.wait_for("> half a ")
+        terminal.type("\x15")
+    assert not (tmp_path / "project" / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "word", "reason"),
+    [
+        ("y\n", "yes", ""),
+        (" YES ", "yes", ""),
+        ("a", "always", ""),
+        ("no", "no", ""),
+        ("actually no", "", "actually no"),
+        ("yet another file?", "", "yet another file?"),
+        ("\n", "", ""),
+    ],
+)
+def test_only_a_whole_word_allows_a_call(said: str, word: str, reason: str) -> None:
+    assert read_reply(said) == Reply(word, reason)  # type: ignore[arg-type]
+
+
+def test_a_question_shows_all_of_what_would_run_or_change(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\ntwo\nthree\n")
+    tools = ProjectTools(tmp_path)
+    hidden = f"echo{' ' * 300}; rm -r src"
+    drawn = list(draw_call(call("run_command", command=f"{hidden}\necho end").calls[0], tools))
+    assert "rm -r src" in "".join(drawn)
+    assert drawn[-1].strip() == "echo end"
+    changed = list(
+        draw_call(call("write_file", path="a.py", text="one\nTWO\nthree\n").calls[0], tools)
+    )
+    assert [click.unstyle(line) for line in changed][2:] == [
+        "   one",
+        "  -two",
+        "  +TWO",
+        "   three",
+    ]
+    edited = list(
+        draw_call(call("edit_file", path="a.py", old="two", new="2\n\x1b[8m").calls[0], tools)
+    )
+    assert [click.unstyle(line) for line in edited][1:] == ["  -two", "  +2", "  +�[8m"]
+
+
+def test_a_path_is_not_a_command(chat: Chat) -> None:
+    done = chat("chat", lines="/etc/hosts holds what?\n/nope\n")
+    assert "You said: /etc/hosts holds what?" in done.output
+    assert "there is no command /nope" in done.output
 
 
 def test_the_demo_shows_an_agent_at_work() -> None:

@@ -30,7 +30,7 @@ def width() -> int:
 
 def wants_colour() -> bool | None:
     """None leaves the choice to whether the output is a terminal."""
-    if os.environ.get("NO_COLOR"):
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return None
 
@@ -144,6 +144,11 @@ def reading() -> Callable[[int, int], None] | None:
 def clean(text: str) -> str:
     """The text with nothing in it that moves the cursor or turns the writing around."""
     return _UNPRINTABLE.sub(lambda found: _REPLACEMENTS.get(found[0], "�"), text)
+
+
+def make_printable(text: str) -> str:
+    """The text with its lines and tabs, and with nothing else that moves the cursor."""
+    return "".join(letter if letter in "\n\t" else clean(letter) for letter in text)
 
 
 def style(text: str, **looks: Any) -> str:

@@ -75,7 +75,7 @@ class ProjectTools:
         lines: Annotated[int, Meta(ge=1, le=MAX_LINES)] = 400,
     ) -> str:
         """Read lines of a text file."""
-        found = self._read(path).splitlines()
+        found = self.read_text(path).splitlines()
         shown = found[first_line - 1 : first_line - 1 + lines]
         if not shown:
             return f"({path} has {len(found):,} lines, and none at {first_line:,})"
@@ -109,7 +109,7 @@ class ProjectTools:
                 denied += 1
                 continue
             try:
-                text = self._read(str(file))
+                text = self.read_text(str(file))
             except ChoiceError:
                 continue  # not a text
             name = file.relative_to(self.root)
@@ -143,7 +143,7 @@ class ProjectTools:
         new: str,
     ) -> str:
         """Replace a piece of text in a file."""
-        text = self._read(path)
+        text = self.read_text(path)
         count = text.count(old) if old else 0
         if count != 1:
             raise ChoiceError(
@@ -211,7 +211,8 @@ class ProjectTools:
         said = self._permit("file_read", str(file.relative_to(self.root)))
         return bool(said) if isinstance(said, str) else said is not True
 
-    def _read(self, path: str) -> str:
+    def read_text(self, path: str) -> str:
+        """The text of a file in the project."""
         file = self._find(path)
         if not file.is_file():
             raise ChoiceError(f"{shorten(path, 80)} is not a file")

@@ -1,8 +1,6 @@
 """`loom chat` and `loom run`: talk with a model, or let it carry out a task."""
 
 import asyncio
-import atexit
-import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,15 +8,14 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from loom.cli.agent.slash import COMMANDS, QUIT, run_slash
+from loom.cli.agent.lines import PROMPT, LineReader
+from loom.cli.agent.slash import QUIT, complete_slash, is_slash, run_slash
 from loom.cli.agent.talk import TALK_LIMITS, Talk, check_folder, choose_model, open_talk
 from loom.cli.store.where import Where, add_scope_options
-from loom.cli.terminal import clean, dim, note, plural, say
+from loom.cli.terminal import dim, make_printable, note, plural, say
 from loom.config.settings import resolve_configuration
 from loom.errors import LoomError
-from loom.project.index.index_file import cache_folder
 
-HISTORY_LINES = 1000
 _FOLDER = click.option(
     "--folder",
     type=click.Path(path_type=Path),
@@ -46,12 +43,12 @@ def chat(where: Where, name: str | None, tools: bool, **given: Any) -> None:
     with where.open(make=True) as loom, asyncio.Runner() as runner:
         talk = _open(loom, name, tools, given)
         say(dim(f"session {talk.session.id} · model {talk.model_name} · /help, /quit"))
-        _remember_lines()
+        reader = LineReader(lambda line: complete_slash(talk, line))
         while True:
-            line = _read_line()
-            if line is None or line in QUIT:
+            line = _read_line(reader, talk)
+            if line is None or line.strip() in QUIT:
                 break
-            if line:
+            if line.strip():
                 _answer(runner, talk, line)
         runner.run(loom.settle())
         say(dim(f"loom chat --session {talk.session.id} continues"))
@@ -100,53 +97,26 @@ def _open(loom: Any, name: str | None, tools: bool, given: dict[str, Any]) -> Ta
 def _answer(runner: asyncio.Runner, talk: Talk, line: str) -> None:
     """Take one line of the user. An error ends the turn, and not the talk."""
     try:
-        if line.startswith("/"):
-            runner.run(run_slash(talk, line))
+        if is_slash(line):
+            runner.run(run_slash(talk, line.strip()))
         else:
             runner.run(talk.say(line))
     except LoomError as error:
         note(str(error))
     except KeyboardInterrupt:
         note("interrupted; what was stored stays")
+        runner.run(talk.end_calls())
 
 
-def _read_line() -> str | None:
-    """A line of the user; None at the end of the input."""
-    prompt = "\n> " if sys.stdin.isatty() else ""
-    try:
-        return clean(input(prompt)).strip()
-    except EOFError:
-        return None
-    except KeyboardInterrupt:
-        say()
-        return None
-
-
-def _remember_lines() -> None:
-    """Lines of earlier talks with the arrow keys, and completion of commands, in a terminal."""
-    if not sys.stdin.isatty():
-        return
-    try:
-        import readline
-    except ImportError:  # a system without it
-        return
-    file = cache_folder() / "loom" / "chat_history"
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        readline.read_history_file(file)
-    readline.set_history_length(HISTORY_LINES)
-    names = sorted((*COMMANDS, *QUIT))
-
-    def complete(text: str, state: int) -> str | None:
-        found = [name for name in names if name.startswith(text)] if text else []
-        return found[state] if state < len(found) else None
-
-    readline.set_completer(complete)
-    readline.set_completer_delims(" ")
-    readline.parse_and_bind("tab: complete")
-
-    def keep() -> None:
-        with contextlib.suppress(OSError):
-            readline.write_history_file(file)
-
-    atexit.register(keep)
+def _read_line(reader: LineReader, talk: Talk) -> str | None:
+    """A line of the user; None at the end of the input. What was typed before a question came is
+    first.
+    """
+    line, has_ended, rest = talk.typed.partition("\n")
+    if not has_ended:
+        talk.typed = ""
+        return reader.read(line)
+    talk.typed = rest
+    say(f"{PROMPT}{make_printable(line)}")
+    reader.remember(line)
+    return make_printable(line)

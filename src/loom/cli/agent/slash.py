@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from loom.cli.agent.talk import Talk
+from loom.cli.agent.talk import SCRIPTED, Talk
 from loom.cli.request.options import Subject
 from loom.cli.request.weave import print_request
 from loom.cli.terminal import clean, dim, plural, say
 from loom.errors import ChoiceError
+from loom.providers.http.presets import PRESETS
 
 
 class SlashCommand(NamedTuple):
@@ -109,3 +110,21 @@ async def run_slash(talk: Talk, line: str) -> None:
     if command is None:
         raise ChoiceError(f"there is no command {clean(name)}; /help lists them")
     await command.run(talk, words.strip())
+
+
+def is_slash(line: str) -> bool:
+    """Whether a line is a command. A path, such as /etc/hosts, is not."""
+    name = line.strip().partition(" ")[0]
+    return name.startswith("/") and "/" not in name[1:] and "\n" not in line.strip()
+
+
+def complete_slash(talk: Talk, line: str) -> list[str]:
+    """What the last word of a line may become: a command, a handle, or a provider."""
+    name, has_words, _ = line.lstrip().partition(" ")
+    if not has_words:
+        return [*COMMANDS, *QUIT] if name else []
+    if name == "/model":
+        return [SCRIPTED, *(f"{provider}:" for provider in PRESETS)]
+    if name in ("/recall", "/pin") and talk.context is not None:
+        return [handle for item in talk.context.report.items for handle in item.handles]
+    return []

@@ -1,21 +1,21 @@
 """A talk: a session, a model and tools, and what a person sees while they work."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 
-import click
-
 from loom.cli.agent.gauge import Gauge
-from loom.cli.terminal import clean, dim, note, one_line, plural, say, style, width
+from loom.cli.agent.question import ask_about, take_typed
+from loom.cli.terminal import dim, make_printable, note, one_line, plural, say, style, width
 from loom.config.settings import Configuration, resolve_configuration
 from loom.context import Context
-from loom.conversation.message import Conversation, Text, ToolCall
+from loom.conversation.message import Conversation, Message, Text, ToolCall
 from loom.engine.loom import Loom
 from loom.engine.sessions import Session
 from loom.errors import ChoiceError, LoomError
 from loom.loop import Function, Limits, Loop, LoopEvent, LoopOutcome, SessionDesk
-from loom.loop.functions import show_arguments
+from loom.loop.functions import make_error
 from loom.loop.project_tools import MAX_SECONDS, ProjectTools
 from loom.loop.values import (
     AnswerFailed,
@@ -36,6 +36,10 @@ SYSTEM = (
 )
 TALK_LIMITS = Limits(tool_seconds=MAX_SECONDS + 10)  # a command ends by its own limit
 SCRIPTED = "scripted"  # the name of the model that is used without a key
+INTERRUPTED = (
+    "the user interrupted this call; it may have done a part of its work, or nothing; do not call "
+    "it again unless the user says so"
+)
 MAX_SHOWN_LINES = 4  # of the result of a tool
 
 
@@ -52,11 +56,15 @@ class Talk:
         self._rules = WatchedRules(folder) if tools else None
         self._functions: tuple[Function, ...] = ()
         self._asks: frozenset[str] = frozenset()
+        self._tools: ProjectTools | None = None
         if tools:
-            found = ProjectTools(folder, permit=self._permit)
-            self._functions = found.functions()
-            asking = (*found.writing(), *found.running())
+            self._tools = ProjectTools(folder, permit=self._permit)
+            self._functions = self._tools.functions()
+            asking = (*self._tools.writing(), *self._tools.running())
             self._asks = frozenset(function.name for function in asking)
+        self._asking = asyncio.Lock()  # one question at a time
+        self._held: list[LoopEvent] | None = None  # what happened while one is on the screen
+        self.typed = ""  # before a question came: the next lines of the talk
         self.model: Model = ScriptedModel.always(answer_by_script)
         self.model_name = SCRIPTED
         self._gauge = Gauge()
@@ -108,31 +116,51 @@ class Talk:
         verdict = self._rules.judge(operation, target)
         return "" if verdict.is_allowed else verdict.why
 
-    def _approve(self, call: ToolCall) -> bool | str:
-        if self._yes or call.name not in self._asks or call.name in self._always:
+    async def _approve(self, call: ToolCall) -> bool | str:
+        if self._tools is None or self._yes or call.name not in self._asks:
             return True
-        self._gauge.end()
-        for name, value in show_arguments(call).items():
-            say(f"  {style(name, bold=True)}: {one_line(str(value), width() - 8 - len(name))}")
         if not sys.stdin.isatty():
             return "nobody can be asked here; run with --yes to allow writing and running"
-        said = click.prompt(
-            f"  {call.name}? yes, no, always", default="yes", show_default=False, err=True
-        )
-        if said.strip().lower().startswith("a"):
+        async with self._asking:
+            if call.name in self._always:
+                return True
+            self._gauge.end()
+            self.typed += take_typed()
+            self._held = []
+            try:
+                reply = await ask_about(call, self._tools)
+            finally:
+                self._show_held()
+        if reply.word == "always":
             self._always.add(call.name)
-            return True
-        return said.strip().lower().startswith("y") or said.strip()
+        return reply.word in ("yes", "always") or reply.reason
+
+    async def end_calls(self) -> None:
+        """Answer the calls of a turn that was interrupted, so that the next turn runs none."""
+        for call in (await self.session.aresume()).pending:
+            await self.session.aappend(Message("tool", (make_error(call, INTERRUPTED),)))
 
     # What is shown
 
     def _show(self, event: LoopEvent) -> None:
+        if self._held is None:
+            self._print_event(event)
+        else:
+            self._held.append(event)
+
+    def _show_held(self) -> None:
+        """Show what happened while a question was on the screen."""
+        held, self._held = self._held or [], None
+        for event in held:
+            self._print_event(event)
+
+    def _print_event(self, event: LoopEvent) -> None:
         match event:
             case RequestMade(context):
                 self.context = context
                 self._gauge.begin(context, self.session.row.usage.cost)
             case TextChunk(text):
-                self._gauge.write(_make_printable(text))
+                self._gauge.write(make_printable(text))
             case ReasoningChunk(text) | CallChunk(arguments=text):
                 self._gauge.count(text)
             case CallStarted(call):
@@ -147,11 +175,6 @@ class Talk:
                 note(str(error))
             case AnswerTaken(answer):
                 self._gauge.end(answer, self.session.row.usage.cost)
-
-
-def _make_printable(text: str) -> str:
-    """The text with its lines and tabs, and with nothing else that moves the cursor."""
-    return "".join(letter if letter in "\n\t" else clean(letter) for letter in text)
 
 
 def open_talk(
