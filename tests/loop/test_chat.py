@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from loom import Loom, Message, Text, ToolCall
-from loom.cli.agent.question import Reply, draw_call, read_reply
+from loom.cli.agent.question import Consent, draw_call, read_consent
 from loom.cli.main import cli
 from loom.loop.project_tools import ProjectTools
 from loom.providers.scripted import ScriptedServer, Wait
@@ -269,7 +269,7 @@ def test_what_is_typed_before_a_question_does_not_answer_it(tmp_path: Path) -> N
     ],
 )
 def test_only_a_whole_word_allows_a_call(said: str, word: str, reason: str) -> None:
-    assert read_reply(said) == Reply(word, reason)  # type: ignore[arg-type]
+    assert read_consent(said) == Consent(word, reason)  # type: ignore[arg-type]
 
 
 def test_a_question_shows_all_of_what_would_run_or_change(tmp_path: Path) -> None:

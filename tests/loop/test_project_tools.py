@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from loom import ChoiceError, Loom, Message, ProjectRules, ToolCall
 from loom.loop import Loop, SessionDesk
+from loom.loop.confine import can_confine
 from loom.loop.project_tools import MAX_OUTPUT_BYTES, ProjectTools
 from loom.providers.scripted import ScriptedModel
 
@@ -142,3 +143,51 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
         tools.write_file("pipe", "x")
     with pytest.raises(ChoiceError, match="character 0"):
         tools.write_file("a\0b", "x")
+
+
+@pytest.mark.skipif(not can_confine(), reason="this system cannot confine commands")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "touch ../new.txt",
+        "echo x > ../secret.txt",
+        "rm ../secret.txt",
+        "mv ../secret.txt .",
+        "ln ../secret.txt hard.txt && echo x > hard.txt",
+        "echo x > link.txt",
+        "git -C .. init",
+        "cd .. && mkdir new",
+        "truncate -s 0 out/secret.txt",
+        "sh -c \"sh -c 'echo x > ../secret.txt'\"",
+        "(echo x > ../secret.txt) & wait",
+    ],
+)
+def test_a_command_changes_nothing_outside_of_the_folder(tools: ProjectTools, command: str) -> None:
+    before = sorted(each.name for each in tools.root.parent.iterdir())
+    asyncio.run(tools.run_command(command))
+    assert sorted(each.name for each in tools.root.parent.iterdir()) == before
+    assert (tools.root.parent / "secret.txt").read_text() == "secret"
+
+
+def test_a_command_works_in_the_folder_and_with_temporary_files(tools: ProjectTools) -> None:
+    command = (
+        "mkdir new && echo one > new/a && mv new/a b && ln b c && rm c && cat ../secret.txt "
+        '&& echo two > "$TMPDIR/x" && cat "$TMPDIR/x" b > /dev/stderr && echo > /dev/null'
+    )
+    said = asyncio.run(tools.run_command(command))
+    assert said == "secrettwo\none\n[exit status 0]"
+    folder = asyncio.run(tools.run_command("echo $TMPDIR")).splitlines()[0]
+    assert not Path(folder).exists()
+
+
+def test_a_command_gets_no_keys_unless_it_is_unconfined(
+    tools: ProjectTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.setenv("SHOP_MODE", "test")
+    said = asyncio.run(tools.run_command("echo [$OPENAI_API_KEY] [$SHOP_MODE]"))
+    assert said.splitlines()[0] == "[] [test]"
+    free = ProjectTools(tools.root, confined=False)
+    said = asyncio.run(free.run_command("echo [$OPENAI_API_KEY] && touch ../new.txt"))
+    assert said == "[sk-1]\n[exit status 0]"
+    assert (tools.root.parent / "new.txt").exists()

@@ -1,15 +1,18 @@
 """Tools for the files of a project: they read, list, search, write and edit in its folder only, and
 run commands there.
 
-A command is not held in the folder: whoever lets a model run one has to look at it first.
+On Linux a command can change files in the folder only. Elsewhere it is not held there: whoever lets
+a model run one has to look at it first.
 """
 
 import asyncio
 import contextlib
+import inspect
 import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -20,8 +23,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from loom.errors import ChoiceError, shorten
+from loom.loop import confine
 from loom.loop.functions import Function
 from loom.loop.values import Permission
+from loom.providers.http.presets import PRESETS
 
 MAX_FILE_BYTES = 5_000_000  # of a file that is read
 MAX_LINES = 2_000  # of a file, in one result
@@ -30,18 +35,32 @@ MAX_OUTPUT_BYTES = 100_000  # of a command: half of it from the start, half from
 MAX_SECONDS = 600
 DRAIN_SECONDS = 0.5  # for output that is still on its way when a command has ended
 SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache"})
+# What a command may write to besides the project. They keep nothing, or nothing for long.
+DEVICES = ("null", "zero", "full", "tty", "ptmx", "pts", "shm")  # in /dev
+ABOUT_CONFINED = "It can change files in the project and in $TMPDIR only."
 _Path = Annotated[str, Meta(description="Path in the project.")]
 
 
 class ProjectTools:
     """The tools for one folder. `reading` never changes anything, `writing` and `running` do."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, permit: Permission | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        permit: Permission | None = None,
+        confined: bool = True,
+    ) -> None:
         """`permit` says which files must not be read: a search passes over them. Give it to the
         loop, too, which asks it about each call.
+
+        Commands that are `confined` change files in the folder only, where the system can see to it
+        (`is_confined`), and do not get the keys of model providers.
         """
         self.root = Path(os.path.realpath(folder))
         self._permit = permit
+        self._hides_keys = confined
+        self.is_confined = confined and bool(sys.executable) and confine.can_confine()
         if not self.root.is_dir():
             raise ChoiceError(f"{folder} is not a folder; give the root folder of a project")
 
@@ -62,8 +81,16 @@ class ProjectTools:
         )
 
     def running(self) -> tuple[Function, ...]:
+        about = inspect.cleandoc(self.run_command.__doc__ or "")
+        if self.is_confined:
+            about = f"{about} {ABOUT_CONFINED}"
         return (
-            Function(self.run_command, operation="shell", target=lambda given: given["command"]),
+            Function(
+                self.run_command,
+                about=about,
+                operation="shell",
+                target=lambda given: given["command"],
+            ),
         )
 
     # Reading
@@ -160,10 +187,16 @@ class ProjectTools:
         """Run a command of the shell in the project, and get what it prints. What it leaves in the
         background is ended with it.
         """
+        with tempfile.TemporaryDirectory(
+            prefix="loom-", ignore_cleanup_errors=True
+        ) as temporary_folder:
+            return await self._run(command, seconds, temporary_folder)
+
+    async def _run(self, command: str, seconds: int, temporary_folder: str) -> str:
         process = subprocess.Popen(
-            command,
-            shell=True,
+            self._name_program(command, temporary_folder),
             cwd=self.root,
+            env=self._make_environment(temporary_folder),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -181,6 +214,21 @@ class ProjectTools:
         if has_ended:
             ending = f"[exit status {process.returncode}]"
         return f"{output.text.rstrip()}\n{ending}".lstrip()
+
+    def _name_program(self, command: str, temporary_folder: str) -> list[str]:
+        """The program that runs a command of the shell, and its arguments."""
+        if not self.is_confined:
+            return ["/bin/sh", "-c", command]
+        devices = (f"/dev/{name}" for name in DEVICES)
+        return [
+            *(sys.executable, "-I", "-S", confine.__file__),
+            *(command, str(self.root), temporary_folder, *devices),
+        ]
+
+    def _make_environment(self, temporary_folder: str) -> dict[str, str]:
+        hidden = {preset.key_variable for preset in PRESETS.values()} if self._hides_keys else set()
+        known = {name: value for name, value in os.environ.items() if name not in hidden}
+        return {**known, "TMPDIR": temporary_folder}
 
     # Paths
 

@@ -24,6 +24,11 @@ _FOLDER = click.option(
 )
 _MODEL = click.option("--model", metavar="NAME", help="Model, such as anthropic:claude-sonnet-4-5.")
 _YES = click.option("--yes", is_flag=True, help="Write and run without asking.")
+_UNCONFINED = click.option(
+    "--unconfined",
+    is_flag=True,
+    help="Let commands change files outside of the folder, and see the keys of providers.",
+)
 _SESSION = click.option("--session", "name", metavar="ID", help="Continue this session.")
 
 
@@ -33,6 +38,7 @@ _SESSION = click.option("--session", "name", metavar="ID", help="Continue this s
 @_FOLDER
 @click.option("--tools", is_flag=True, help="Let the model read, write and run in the folder.")
 @_YES
+@_UNCONFINED
 @add_scope_options
 def chat(where: Where, name: str | None, tools: bool, **given: Any) -> None:
     """Talk with a model.
@@ -60,6 +66,7 @@ def chat(where: Where, name: str | None, tools: bool, **given: Any) -> None:
 @_MODEL
 @_FOLDER
 @_YES
+@_UNCONFINED
 @click.option("--steps", type=click.IntRange(1), default=50, help="Most answers (default: 50).")
 @click.option("--cost", type=click.FloatRange(0), help="Most dollars.")
 @add_scope_options
@@ -89,7 +96,8 @@ def _open(loom: Any, name: str | None, tools: bool, given: dict[str, Any]) -> Ta
     folder = check_folder(given["folder"])
     settings = resolve_configuration(folder)
     session = open_talk(loom, settings, folder, name, given["model"])
-    talk = Talk(loom, session, folder, tools=tools, yes=given["yes"])
+    confined = not given["unconfined"]
+    talk = Talk(loom, session, folder, tools=tools, yes=given["yes"], confined=confined)
     choose_model(talk, given["model"])
     return talk
 

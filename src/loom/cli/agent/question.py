@@ -38,14 +38,14 @@ _WORDS: dict[str, Word] = {
 }
 
 
-class Reply(Struct, frozen=True):
+class Consent(Struct, frozen=True):
     """What a person answered: one of the words, or "" and a reason why not."""
 
     word: Word
     reason: str = ""
 
 
-async def ask_about(call: ToolCall, tools: ProjectTools) -> Reply:
+async def ask_about(call: ToolCall, tools: ProjectTools) -> Consent:
     """Show what a call would do, and ask until there is an answer. The end of the input is no."""
     lines = list(draw_call(call, tools))
     _say_lines(lines[:MAX_QUESTION_LINES])
@@ -55,20 +55,20 @@ async def ask_about(call: ToolCall, tools: ProjectTools) -> Reply:
         said = await read_answer(f"  {call.name}? yes, no, always{more}, or why not: ")
         if said is None:
             say(err=True)
-            return Reply("no")
-        reply = read_reply(said)
-        if reply.word == "all":
+            return Consent("no")
+        consent = read_consent(said)
+        if consent.word == "all":
             _say_lines(hidden)
             hidden = []
-        elif reply.word or reply.reason:
-            return reply
+        elif consent.word or consent.reason:
+            return consent
 
 
-def read_reply(said: str) -> Reply:
+def read_consent(said: str) -> Consent:
     """The answer in a line. Only a whole word allows anything; all else is a reason why not."""
     said = clean(said.strip())
     word = _WORDS.get(said.lower(), "")
-    return Reply(word, "" if word else said)
+    return Consent(word, "" if word else said)
 
 
 def draw_call(call: ToolCall, tools: ProjectTools) -> Iterator[str]:
@@ -87,6 +87,8 @@ def draw_call(call: ToolCall, tools: ProjectTools) -> Iterator[str]:
         yield from _fold(f"{name}: {first}")
         for line in rest:
             yield from _fold(f"    {line}")
+    if call.name == "run_command" and not tools.is_confined:
+        yield from _fold("(it can change files outside of the folder, too)")
     for line in drawn:
         yield from _fold(line, _COLOURS.get(line[:1]))
 

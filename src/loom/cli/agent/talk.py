@@ -47,7 +47,14 @@ class Talk:
     """One person, one model, one session."""
 
     def __init__(
-        self, loom: Loom, session: Session, folder: Path, *, tools: bool, yes: bool
+        self,
+        loom: Loom,
+        session: Session,
+        folder: Path,
+        *,
+        tools: bool,
+        yes: bool,
+        confined: bool = True,
     ) -> None:
         self.loom, self.session, self.folder = loom, session, folder
         self.settings = resolve_configuration(folder)
@@ -58,7 +65,7 @@ class Talk:
         self._asks: frozenset[str] = frozenset()
         self._tools: ProjectTools | None = None
         if tools:
-            self._tools = ProjectTools(folder, permit=self._permit)
+            self._tools = ProjectTools(folder, permit=self._permit, confined=confined)
             self._functions = self._tools.functions()
             asking = (*self._tools.writing(), *self._tools.running())
             self._asks = frozenset(function.name for function in asking)
@@ -128,12 +135,12 @@ class Talk:
             self.typed += take_typed()
             self._held = []
             try:
-                reply = await ask_about(call, self._tools)
+                consent = await ask_about(call, self._tools)
             finally:
                 self._show_held()
-        if reply.word == "always":
+        if consent.word == "always":
             self._always.add(call.name)
-        return reply.word in ("yes", "always") or reply.reason
+        return consent.word in ("yes", "always") or consent.reason
 
     async def end_calls(self) -> None:
         """Answer the calls of a turn that was interrupted, so that the next turn runs none."""
