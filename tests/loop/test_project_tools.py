@@ -46,6 +46,19 @@ def test_files_are_written_and_edited(tools: ProjectTools) -> None:
     assert sorted(each.name for each in (tools.root / "src").iterdir()) == ["a.py"]
 
 
+def test_an_edit_damages_no_other_encoding_and_no_line_ends(tools: ProjectTools) -> None:
+    latin = tools.root / "latin.txt"
+    latin.write_bytes(b"caf\xe9 one\ntwo\n")
+    with pytest.raises(ChoiceError, match="not UTF-8"):
+        tools.edit_file("latin.txt", "two", "2")
+    assert latin.read_bytes() == b"caf\xe9 one\ntwo\n"
+    windows = tools.root / "windows.txt"
+    windows.write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    tools.edit_file("windows.txt", "one\ntwo", "1\n2\n2.5")
+    tools.edit_file("windows.txt", "three", "3\n4")
+    assert windows.read_bytes() == b"1\r\n2\r\n2.5\r\n3\r\n4\r\n"
+
+
 @pytest.mark.parametrize("path", ["../secret.txt", "link.txt", "out/secret.txt", "/etc/passwd"])
 def test_nothing_outside_of_the_folder_is_touched(tools: ProjectTools, path: str) -> None:
     for use in (

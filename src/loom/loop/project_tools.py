@@ -170,7 +170,14 @@ class ProjectTools:
         new: str,
     ) -> str:
         """Replace a piece of text in a file."""
-        text = self.read_text(path)
+        try:
+            text = self._read_bytes(path).decode()
+        except UnicodeDecodeError:
+            raise ChoiceError(
+                f"{shorten(path, 80)} is not UTF-8, and an edit would damage it; it stays as it is"
+            ) from None
+        if text.count("\r\n") == text.count("\n") > 0:  # the model saw lines, not how they end
+            old, new = _end_lines(old), _end_lines(new)
         count = text.count(old) if old else 0
         if count != 1:
             raise ChoiceError(
@@ -261,6 +268,9 @@ class ProjectTools:
 
     def read_text(self, path: str) -> str:
         """The text of a file in the project."""
+        return self._read_bytes(path).decode(errors="replace")
+
+    def _read_bytes(self, path: str) -> bytes:
         file = self._find(path)
         if not file.is_file():
             raise ChoiceError(f"{shorten(path, 80)} is not a file")
@@ -272,7 +282,7 @@ class ProjectTools:
         data = file.read_bytes()
         if b"\0" in data[:8000]:
             raise ChoiceError(f"{shorten(path, 80)} is not a text")
-        return data.decode(errors="replace")
+        return data
 
     def _walk(self, start: Path) -> Iterator[Path]:
         if start.is_file():
@@ -290,6 +300,11 @@ def _list(lines: list[str], what: str) -> str:
     if len(lines) <= MAX_FOUND:
         return "\n".join(lines)
     return "\n".join((*lines[:MAX_FOUND], f"[there are more than {MAX_FOUND} {what}]"))
+
+
+def _end_lines(text: str) -> str:
+    """A text whose lines end as those of Windows do."""
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
 def _write_whole(file: Path, text: str) -> None:
