@@ -22,7 +22,7 @@ from loom import Loom, Message, Text, ToolCall
 from loom.cli.agent.question import Consent, draw_call, read_consent
 from loom.cli.main import cli
 from loom.loop.project_tools import ProjectTools
-from loom.providers.scripted import ScriptedServer, Wait
+from loom.providers.scripted import Refuse, ScriptedServer, Wait
 
 COMMAND = "from loom.cli.main import run; run()"
 Chat = Callable[..., Result]
@@ -115,6 +115,67 @@ def test_nothing_is_written_if_nobody_can_be_asked(
         done = chat("run", "Write", "--model", "openai:gpt-4o")
     assert "nobody can be asked here" in done.output
     assert not (tmp_path / "project" / "b.txt").exists()
+
+
+def test_a_folder_brings_its_store_and_the_session_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("LOOM_STORE", raising=False)
+    folder = tmp_path / "my shop"
+    folder.mkdir()
+    (folder / ".loom.toml").write_text('store = "shop.db"\n')
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with ScriptedServer("first", "second") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        arguments = ["chat", "--folder", str(folder)]
+        named = [*arguments, "--model", "openai:gpt-4o"]
+        done = CliRunner().invoke(cli, named, input="hello\n")
+        with Loom.open(folder / "shop.db") as loom:
+            [row] = loom.sessions()
+        assert f"--session {row.id} --folder '{folder}' continues" in done.output
+        again = CliRunner().invoke(cli, [*arguments, "--session", row.id], input="more\n")
+        assert "model openai:gpt-4o" in again.output
+        assert "second" in again.output
+
+
+def test_a_model_without_a_key_is_played_and_a_wrong_name_leaves_no_session(
+    chat: Chat, tmp_path: Path
+) -> None:
+    done = chat("chat", "--model", "anthropic:claude-haiku-4-5", lines="hello\n")
+    assert "a script plays the model: anthropic needs a key: set ANTHROPIC_API_KEY" in done.output
+    assert "You said: hello" in done.output
+    for arguments in (("chat", "--model", "nobody:x"), ("run", " ")):
+        wrong = chat(*arguments)
+        assert wrong.exit_code == 2, wrong.output
+    assert "continues" not in chat("chat", lines="/quit\n").output  # nothing was said
+    with Loom.open(tmp_path / "loom.db") as loom:
+        assert [row.title for row in loom.sessions() if row.status == "active"] == ["hello"]
+
+
+def test_a_task_that_fails_names_its_session(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedServer(Refuse(401, "no")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        done = chat("run", "Try", "--model", "openai:gpt-4o")
+    assert done.exit_code == 2
+    assert "TASK continues" in done.output
+
+
+def test_a_task_that_is_interrupted_names_its_session_and_ends_its_command(tmp_path: Path) -> None:
+    with ScriptedServer(call("run_command", 1, command="sleep 61.25")) as server:
+        terminal = Terminal(tmp_path, server, "run", "wait", "--yes")
+        terminal.wait_for("run_command")
+        time.sleep(0.5)
+        terminal.type("\x03")
+        terminal.wait_for("interrupted")
+        terminal.wait_for("TASK continues")
+        assert terminal.end() == 130
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert "sleep 61.25" not in running.stdout
 
 
 class Terminal:

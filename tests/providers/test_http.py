@@ -508,7 +508,7 @@ def test_a_key_that_is_missing_is_named_by_its_variable(monkeypatch: pytest.Monk
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(ChoiceError, match="set ANTHROPIC_API_KEY, or give key="):
         loom.connect("anthropic:claude-x")
-    with pytest.raises(ChoiceError, match="is not the name of a provider"):
+    with pytest.raises(ChoiceError, match="'nobody:model' is not the name of a provider"):
         loom.connect("nobody:model")
     with pytest.raises(ChoiceError, match="contains a password"):
         loom.connect("local:m", base_url="https://user:pass@host/v1")

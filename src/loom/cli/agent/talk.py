@@ -26,7 +26,7 @@ from loom.loop.values import (
     RequestRefused,
 )
 from loom.project.rules.watching import WatchedRules
-from loom.providers.http.connecting import connect
+from loom.providers.http.connecting import MissingKey, connect
 from loom.providers.models import CallChunk, Model, ReasoningChunk, TextChunk
 from loom.providers.scripted import ScriptedModel
 
@@ -184,27 +184,34 @@ class Talk:
                 self._gauge.end(answer, self.session.row.usage.cost)
 
 
-def open_talk(
-    loom: Loom, settings: Configuration, folder: Path, name: str | None, model: str | None
-) -> Session:
-    """The session to go on with, or a new one."""
-    if name is not None:
-        return loom.session(name)
-    return loom.new("", model=(model or settings.model or "").partition(":")[2], system=SYSTEM)
-
-
-def choose_model(talk: Talk, model: str | None) -> None:
-    """The model that is named, or the one of the configuration; without a key, the script."""
-    name = model or talk.settings.model
-    if name is None or name == SCRIPTED:
+def choose_model(model: str | None, session: Session | None, settings: Configuration) -> str:
+    """The name of the model: as given, as the session had it, or as configured. Without a key it is
+    the script, and the person is told why.
+    """
+    name = model or _find_last_model(session) or settings.model
+    if name is None:
         say_scripted("no model is named (--model provider:model)")
-        return
+        return SCRIPTED
+    if name == SCRIPTED:
+        say_scripted("you asked for it")
+        return SCRIPTED
     try:
-        talk.use_model(name)
+        connect(name)
+    except MissingKey as error:
+        say_scripted(str(error).partition(", or give")[0])
+        return SCRIPTED
     except LoomError as error:
         if model is not None:
             raise
         say_scripted(str(error))
+        return SCRIPTED
+    return name
+
+
+def _find_last_model(session: Session | None) -> str | None:
+    if session is None:
+        return None
+    return session.remembered_options.model or session.row.head.model or None
 
 
 def say_scripted(why: str) -> None:

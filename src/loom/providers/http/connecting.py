@@ -16,6 +16,10 @@ from loom.providers.models import Model
 from loom.providers.wires import WIRES
 
 
+class MissingKey(ChoiceError):
+    """A provider needs a key, and there is none."""
+
+
 class ConnectOptions(TypedDict, total=False):
     """The options of `connect`."""
 
@@ -61,7 +65,7 @@ def connect(model: str, **options: Unpack[ConnectOptions]) -> HttpModel:
     """
     refuse_unknown("connect", options, ConnectOptions)
     provider, own = split_model(model)
-    preset = find_preset(provider, options.get("base_url"))
+    preset = find_preset(provider, options.get("base_url"), model)
     wire = options.get("wire")
     if wire is not None:
         preset = replace(preset, wire=choose("wire", wire, tuple(WIRES)))
@@ -81,7 +85,7 @@ def _find_key(preset: Preset, options: ConnectOptions) -> str:
     if key is None and preset.key_variable:
         key = os.environ.get(preset.key_variable)
     if not key and preset.needs_key and options.get("base_url") is None:
-        raise ChoiceError(f"{preset.name} needs a key: set {preset.key_variable}, or give key=")
+        raise MissingKey(f"{preset.name} needs a key: set {preset.key_variable}, or give key=")
     key = (key or "").strip()
     if not key.isascii() or any(mark.isspace() for mark in key):
         raise ChoiceError(f"the key of {preset.name} has characters that no key has")

@@ -108,18 +108,18 @@ def split_model(name: str) -> tuple[str, str]:
     return provider, own
 
 
-def find_preset(provider: str, base_url: str | None) -> Preset:
-    """The preset of a provider. Any other server at `base_url` is taken for one that is
-    compatible with OpenAI's chat.
+def find_preset(provider: str, base_url: str | None, model: str = "") -> Preset:
+    """The preset of a provider; `model` is how the caller wrote it. Any other server at `base_url`
+    is taken for one that is compatible with OpenAI's chat.
     """
     preset = PRESETS.get(_ALIASES.get(provider, provider))
     if preset is not None:
         return preset
     if base_url is None:
         raise ChoiceError(
-            f"{provider or 'nothing'!r} is not the name of a provider; write provider:model with "
-            f"one of {', '.join(PRESETS)}, or give base_url= for any server that is compatible "
-            "with OpenAI"
+            f"{shorten(provider or model)!r} is not the name of a provider; write provider:model "
+            f"with one of {', '.join(PRESETS)}, or give base_url= for any server that is "
+            "compatible with OpenAI"
         )
     return Preset(name=provider or "server", url=base_url, needs_key=False)
 
