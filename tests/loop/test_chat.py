@@ -20,7 +20,9 @@ from click.testing import CliRunner, Result
 
 from loom import Loom, Message, Text, ToolCall
 from loom.cli.agent.question import Consent, draw_call, read_consent
+from loom.cli.agent.talk import SYSTEM
 from loom.cli.main import cli
+from loom.cli.terminal import columns_of, wants_colour
 from loom.loop.project_tools import ProjectTools
 from loom.providers.scripted import Refuse, ScriptedServer, Wait
 
@@ -277,7 +279,9 @@ def test_ctrl_c_at_a_question_ends_the_turn_and_its_calls(tmp_path: Path) -> Non
         terminal.wait_for("Something else, then.")
         assert "run_command?" not in terminal.seen
         terminal.wait_for("> ")
-        terminal.type("half a line\x03")
+        terminal.type("half a line")
+        terminal.wait_for("half a line")
+        terminal.type("\x03")
         terminal.wait_for("Ctrl-D ends the talk")
         terminal.wait_for("> ")
     assert not (tmp_path / "project" / "ran").exists()
@@ -353,6 +357,63 @@ def test_a_question_shows_all_of_what_would_run_or_change(tmp_path: Path) -> Non
         draw_call(call("edit_file", path="a.py", old="two", new="2\n\x1b[8m").calls[0], tools)
     )
     assert [click.unstyle(line) for line in edited][1:] == ["  -two", "  +2", "  +�[8m"]
+
+
+def test_calls_side_by_side_are_shown_with_their_results(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tuple(
+        ToolCall(f"c{number}", "run_command", json.dumps({"command": command}))
+        for number, command in enumerate(("sleep 0.5; echo slow", "echo quick"))
+    )
+    with ScriptedServer(Message("assistant", calls), "Done.") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        done = chat("run", "Run both", "--yes", "--model", "openai:gpt-4o")
+    lines = [line.strip() for line in done.output.splitlines()]
+    assert "echo slow" in lines[lines.index("slow") - 1]
+    assert "echo quick" in lines[lines.index("quick") - 1]
+
+
+def test_the_first_turn_can_be_undone_and_the_last_request_pinned(
+    chat: Chat, tmp_path: Path
+) -> None:
+    done = chat("chat", lines="/undo\n/pin\nwrong\n/pin\n/pin\n/undo\nright\n/fork\n")
+    assert "There is no turn yet." in done.output
+    assert "say what to pin" in done.output
+    assert "1 message pinned." in done.output
+    assert "It was pinned already." in done.output
+    assert "You said: right" in done.output
+    with Loom.open(tmp_path / "loom.db") as loom:
+        rows = {row.title: row for row in loom.sessions()}
+        assert len(loom.session(rows["right"].id).path) == 2
+        assert loom.session(rows["right"].id).row.head.system[0].text == SYSTEM
+        assert f"Session {rows['wrong'].id} is as it was." in done.output
+        assert f"Session {rows['right'].id} is as it was." in done.output
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "wanted"),
+    [("NO_COLOR", "1", False), ("NO_COLOR", "", None), ("TERM", "dumb", False)],
+)
+def test_colours_are_left_out_where_nobody_wants_them(
+    variable: str, value: str, wanted: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    assert wants_colour() is wanted
+
+
+@pytest.mark.parametrize("command", ["/help", "/context", "/cost", "hello"])
+def test_a_narrow_terminal_breaks_no_line(
+    chat: Chat, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    done = chat("chat", lines=f"hello\n{command}\n")
+    shown, _, _ = done.output.rpartition("loom chat --session")  # a command stays in one piece
+    own = [line for line in shown.splitlines() if "I am a script" not in line]
+    assert [line for line in own if columns_of(line) > 40] == []
 
 
 def test_a_path_is_not_a_command(chat: Chat) -> None:

@@ -17,7 +17,7 @@ from loom.cli.agent.lines import PROMPT, LineReader
 from loom.cli.agent.slash import QUIT, complete_slash, is_slash, run_slash
 from loom.cli.agent.talk import SCRIPTED, SYSTEM, TALK_LIMITS, Talk, check_folder, choose_model
 from loom.cli.store.where import Where, add_scope_options
-from loom.cli.terminal import dim, make_printable, note, plural, say
+from loom.cli.terminal import dim, make_printable, note, plural, say, say_dim
 from loom.config.settings import resolve_configuration
 from loom.errors import ChoiceError, LoomError
 
@@ -54,7 +54,7 @@ def chat(where: Where, name: str | None, tools: bool, **given: Any) -> None:
     model.
     """
     with _open_talk(where, name, tools, given) as (talk, runner):
-        say(dim(f"session {talk.session.id} · model {talk.model_name} · /help, /quit"))
+        say_dim(f"session {talk.session.id} · model {talk.model_name} · /help, /quit", indent=0)
         reader = LineReader(lambda line: complete_slash(talk, line))
         while True:
             line = _read_line(reader, talk)

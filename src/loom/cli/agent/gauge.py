@@ -174,14 +174,14 @@ def draw_gauge(
     """How full the window is, on one line. What has no room is left out from the end."""
     used = report.input_tokens + answer_tokens
     share = used / max(report.window, 1)
-    length, show = BAR_COLUMNS, _show_exactly
+    length, show, unit = BAR_COLUMNS, _show_exactly, " tokens"
     if columns < NARROW_COLUMNS:
-        length, show = BAR_COLUMNS // 2, amount
+        length, show, unit = BAR_COLUMNS // 2, amount, ""
     drawn = bar(share, length).ljust(length, "░")
     tokens = show(report.input_tokens)
     if answer_tokens:
         tokens += f" + {show(answer_tokens)}"
-    parts = [f"{drawn} {share:.0%}", f"{tokens} of {show(report.window)} tokens"]
+    parts = [f"{drawn} {share:.0%}", f"{tokens} of {show(report.window)}{unit}"]
     if cost:
         parts.append(f"${cost:.4f}")
     if seconds:

@@ -6,9 +6,12 @@ from typing import NamedTuple
 from loom.cli.agent.talk import SCRIPTED, Talk
 from loom.cli.request.options import Subject
 from loom.cli.request.weave import print_request
-from loom.cli.terminal import clean, dim, plural, say
+from loom.cli.terminal import clean, dim, plural, say, width, wrap_lines
 from loom.errors import ChoiceError
 from loom.providers.http.presets import PRESETS
+from loom.stores import Node
+
+USAGE_COLUMNS = 16
 
 
 class SlashCommand(NamedTuple):
@@ -21,7 +24,7 @@ class SlashCommand(NamedTuple):
 
 async def _context(talk: Talk, words: str) -> None:
     if talk.context is None:
-        say("Nothing was sent yet.")
+        _say_sentence("Nothing was sent yet.")
         return
     title = talk.session.row.title or talk.session.id
     print_request(Subject(title, "a session", "openai"), talk.context.report, "the model saw it")
@@ -30,9 +33,9 @@ async def _context(talk: Talk, words: str) -> None:
 async def _compact(talk: Talk, words: str) -> None:
     summary = await talk.session.summarize(talk.model)
     if not summary:
-        say("There is nothing to summarize yet.")
+        _say_sentence("There is nothing to summarize yet.")
         return
-    say(f"Summarized. The next request uses it: {plural(len(summary), 'character')}.")
+    _say_sentence(f"Summarized. The next request uses it: {plural(len(summary), 'character')}.")
 
 
 async def _recall(talk: Talk, words: str) -> None:
@@ -44,40 +47,58 @@ async def _recall(talk: Talk, words: str) -> None:
 
 async def _pin(talk: Talk, words: str) -> None:
     if not words:
-        raise ChoiceError("say what to pin: a handle or the id of a message, such as /pin ~abcd")
+        last = _find_request(talk)
+        if last is None:
+            raise ChoiceError("say what to pin: a handle or the id of a message, as in /pin ~abcd")
+        words = last.id
     changed = await talk.session.apin(words)
-    say(f"{plural(changed, 'message')} pinned." if changed else "It was pinned already.")
+    _say_sentence(f"{plural(changed, 'message')} pinned." if changed else "It was pinned already.")
 
 
 async def _fork(talk: Talk, words: str) -> None:
+    old = talk.session.id
     talk.session = await talk.session.afork(title=words)
     talk.context = None
-    say(f"You are now in session {talk.session.id}. The old one is as it was.")
+    _say_sentence(f"You are now in session {talk.session.id}. Session {old} is as it was.")
 
 
 async def _undo(talk: Talk, words: str) -> None:
     """Go back to before the last message of the user. Nothing is deleted."""
-    path = talk.session.path
-    asked = path.nodes([path.end.request]) if path.end and path.end.request is not None else ()
-    last = next(iter(asked), None)
-    if last is None or last.depth == 0:
-        say("There is no turn before the last one; /fork or a new talk begins again.")
+    last = _find_request(talk)
+    if last is None:
+        _say_sentence("There is no turn yet.")
         return
-    await talk.session.aswitch(path[last.depth - 1].id)
     talk.context = None
-    say(f"Went back to before the last turn. {plural(last.depth, 'message')} are left.")
+    if last.depth == 0:
+        old, head = talk.session.id, talk.session.row.head
+        system = "\n\n".join(message.text for message in head.system)
+        talk.session = talk.loom.new("", model=head.model, system=system)
+        _say_sentence(
+            f"You are at the beginning, in session {talk.session.id}. Session {old} is as it was."
+        )
+        return
+    await talk.session.aswitch(talk.session.path[last.depth - 1].id)
+    _say_sentence(f"Went back to before the last turn. {plural(last.depth, 'message')} are left.")
+
+
+def _find_request(talk: Talk) -> Node | None:
+    """The last message of the user."""
+    path = talk.session.path
+    if path.end is None or path.end.request is None:
+        return None
+    return next(iter(path.nodes([path.end.request])), None)
 
 
 async def _model(talk: Talk, words: str) -> None:
     if words:
         talk.use_model(words)
-    say(f"The model is {talk.model_name}.")
+    _say_sentence(f"The model is {talk.model_name}.")
 
 
 async def _cost(talk: Talk, words: str) -> None:
     usage = talk.session.row.usage
     cached = f", {usage.cached:,} of them from a cache" if usage.cached else ""
-    say(
+    _say_sentence(
         f"{usage.prompt:,} tokens read{cached}, {usage.completion:,} written; ${usage.cost:.4f} in "
         "this session"
     )
@@ -85,15 +106,28 @@ async def _cost(talk: Talk, words: str) -> None:
 
 async def _help(talk: Talk, words: str) -> None:
     for command in COMMANDS.values():
-        say(f"  {command.usage:<16} {dim(command.about)}")
-    say(f"  {'/quit':<16} {dim('End the talk. The session stays: loom chat --session ID')}")
+        _say_command(command.usage, command.about)
+    _say_command("/quit", "End the talk. The session stays: loom chat --session ID")
+
+
+def _say_sentence(text: str) -> None:
+    for line in wrap_lines(text, width()):
+        say(line)
+
+
+def _say_command(usage: str, about: str) -> None:
+    """A command and what it does, in a column of its own."""
+    first, *rest = wrap_lines(about, max(width() - USAGE_COLUMNS - 3, 20))
+    say(f"  {usage:<{USAGE_COLUMNS}} {dim(first)}")
+    for line in rest:
+        say(f"  {'':<{USAGE_COLUMNS}} {dim(line)}")
 
 
 COMMANDS = {
     "/context": SlashCommand("/context", "Show what the model saw, and what not.", _context),
     "/compact": SlashCommand("/compact", "Summarize the older messages now.", _compact),
     "/recall": SlashCommand("/recall HANDLE", "Show what was left out under a handle.", _recall),
-    "/pin": SlashCommand("/pin HANDLE", "Keep a message in every request.", _pin),
+    "/pin": SlashCommand("/pin [HANDLE]", "Keep a message (your last one) in every request.", _pin),
     "/fork": SlashCommand("/fork [TITLE]", "Continue in a second session.", _fork),
     "/undo": SlashCommand("/undo", "Go back to before the last turn.", _undo),
     "/model": SlashCommand("/model [NAME]", "Show the model, or talk to another one.", _model),

@@ -71,6 +71,7 @@ class Talk:
             self._asks = frozenset(function.name for function in asking)
         self._asking = asyncio.Lock()  # one question at a time
         self._held: list[LoopEvent] | None = None  # what happened while one is on the screen
+        self._last_call = ""  # the id of the call that was shown last
         self.typed = ""  # before a question came: the next lines of the talk
         self.model: Model = ScriptedModel.always(answer_by_script)
         self.model_name = SCRIPTED
@@ -172,9 +173,10 @@ class Talk:
                 self._gauge.count(text)
             case CallStarted(call):
                 self._gauge.end()
-                shown = one_line(call.arguments, width() - len(call.name) - 6)
-                say(f"  {style(call.name, fg='yellow')} {dim(shown)}")
-            case CallEnded(_, result):
+                self._say_call(call)
+            case CallEnded(call, result):
+                if call.id != self._last_call:  # others ran beside it
+                    self._say_call(call)
                 for line in _first_lines(result.parts, result.error):
                     say(dim(f"    {line}"))
             case RequestRefused(error) | AnswerFailed(error):
@@ -182,6 +184,11 @@ class Talk:
                 note(str(error))
             case AnswerTaken(answer):
                 self._gauge.end(answer, self.session.row.usage.cost)
+
+    def _say_call(self, call: ToolCall) -> None:
+        self._last_call = call.id
+        shown = one_line(call.arguments, width() - len(call.name) - 6)
+        say(f"  {style(call.name, fg='yellow')} {dim(shown)}")
 
 
 def choose_model(model: str | None, session: Session | None, settings: Configuration) -> str:

@@ -36,6 +36,7 @@ from loom.transcripts.formats import read_runs
 from loom.transcripts.runs import Run
 
 BAR_COLUMNS = 40
+ZONE_COLUMNS = 39  # of the line of a zone, before its bar
 BEGINNING_CHARS = 200  # characters of a large message that tell which one it is
 ZONE_COLOURS = {"history": "green", "reserved_output": "yellow", "free": "white"}
 
@@ -102,7 +103,8 @@ def budget(model: str | None, as_json: bool, **given: Unpack[BudgetOptions]) -> 
 def print_zone(name: str, tokens: int, window: int) -> None:
     """A zone on one line: its tokens, and its share of the window as a bar."""
     share = tokens / window if window else 0.0
-    drawn = bar(share, BAR_COLUMNS) or ("▏" if tokens else "")
+    columns = max(min(BAR_COLUMNS, width() - ZONE_COLUMNS), 1)
+    drawn = bar(share, columns) or ("▏" if tokens else "")
     say(
         (
             f"  {clean(name):<17}{tokens:>10,} {share:>6.1%}  "
