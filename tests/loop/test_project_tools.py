@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom import ChoiceError, Loom, Message, ProjectRules, ToolCall
-from loom.loop import Loop, SessionDesk
+from loom.loop import Loop, SessionDesk, project_tools
 from loom.loop.confine import can_confine
 from loom.loop.project_tools import MAX_OUTPUT_BYTES, ProjectTools
 from loom.providers.scripted import ScriptedModel
@@ -33,6 +33,22 @@ def test_files_are_read_listed_and_searched(tools: ProjectTools) -> None:
     assert tools.list_folder("src") == "a.py"
     assert tools.search_files("tw[o]") == "src/a.py:2: two = 2"
     assert tools.search_files("(") == "(nothing matches '(')"
+
+
+def test_a_file_that_is_too_large_to_read_is_searched(tools: ProjectTools) -> None:
+    (tools.root / "large.txt").write_text("x" * 79 + "\n" + "filler\n" * 1_000_000 + "needle\n")
+    with pytest.raises(ChoiceError, match="search it"):
+        tools.read_file("large.txt")
+    assert tools.search_files("needle") == "large.txt:1000002: needle"
+
+
+def test_a_pattern_that_takes_forever_ends(
+    tools: ProjectTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_tools, "SEARCH_SECONDS", 1)
+    (tools.root / "a.txt").write_text("a" * 60 + "b\n")
+    with pytest.raises(ChoiceError, match="did not end within 1 seconds"):
+        tools.search_files("(a+)+$")
 
 
 def test_files_are_written_and_edited(tools: ProjectTools) -> None:

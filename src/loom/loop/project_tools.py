@@ -8,8 +8,8 @@ a model run one has to look at it first.
 import asyncio
 import contextlib
 import inspect
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,16 +23,17 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from loom.errors import ChoiceError, shorten
-from loom.loop import confine
+from loom.loop import confine, find_lines
 from loom.loop.functions import Function
 from loom.loop.values import Permission
 from loom.providers.http.presets import PRESETS
 
-MAX_FILE_BYTES = 5_000_000  # of a file that is read
+MAX_FILE_BYTES = 5_000_000  # of a file that is read; a search reads larger ones
 MAX_LINES = 2_000  # of a file, in one result
 MAX_FOUND = 200  # lines of a search, names of a folder
 MAX_OUTPUT_BYTES = 100_000  # of a command: half of it from the start, half from the end
 MAX_SECONDS = 600
+SEARCH_SECONDS = 20  # of one search
 DRAIN_SECONDS = 0.5  # for output that is still on its way when a command has ended
 SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__", ".mypy_cache", ".ruff_cache"})
 # What a command may write to besides the project. They keep nothing, or nothing for long.
@@ -125,29 +126,34 @@ class ProjectTools:
         path: _Path = ".",
     ) -> str:
         """Search the lines of text files."""
-        try:
-            wanted = re.compile(pattern)
-        except re.error:
-            wanted = re.compile(re.escape(pattern))
-        found: list[str] = []
+        files = list[str]()
         denied = 0
         for file in self._walk(self._find(path)):
             if self._is_denied(file):
                 denied += 1
-                continue
-            try:
-                text = self.read_text(str(file))
-            except ChoiceError:
-                continue  # not a text
-            name = file.relative_to(self.root)
-            for number, line in enumerate(text.splitlines(), 1):
-                if wanted.search(line):
-                    found.append(f"{name}:{number}: {shorten(line.strip(), 200)}")
-                    if len(found) > MAX_FOUND:
-                        return _list(found, "lines")
-        if denied:
+            else:
+                files.append(str(file))
+        found = self._find_lines(pattern, files)
+        if denied and len(found) <= MAX_FOUND:
             found.append(f"[the rules of the project deny {denied:,} files here]")
         return _list(found, "lines") or f"(nothing matches {shorten(pattern)!r})"
+
+    def _find_lines(self, pattern: str, files: list[str]) -> list[str]:
+        asked = {"pattern": pattern, "files": files, "root": str(self.root), "most": MAX_FOUND}
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", find_lines.__file__, str(SEARCH_SECONDS)],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            timeout=SEARCH_SECONDS + 5,
+        )
+        if done.returncode:
+            raise ChoiceError(
+                f"the search for {shorten(pattern)!r} did not end within {SEARCH_SECONDS} seconds; "
+                "search for a plain text, or in a smaller folder"
+            )
+        found: list[str] = json.loads(done.stdout)
+        return found
 
     # Writing
 
@@ -280,7 +286,7 @@ class ProjectTools:
                 f"{path} has {size:,} bytes, and at most {MAX_FILE_BYTES:,} are read; search it"
             )
         data = file.read_bytes()
-        if b"\0" in data[:8000]:
+        if b"\0" in data[: find_lines.HEAD_BYTES]:
             raise ChoiceError(f"{shorten(path, 80)} is not a text")
         return data
 
