@@ -62,6 +62,18 @@ def test_files_are_written_and_edited(tools: ProjectTools) -> None:
     assert sorted(each.name for each in (tools.root / "src").iterdir()) == ["a.py"]
 
 
+def test_what_git_runs_later_is_not_written(tools: ProjectTools) -> None:
+    (tools.root / ".git" / "hooks").mkdir(parents=True)
+    (tools.root / ".git" / "config").write_text("[core]\n")
+    (tools.root / "g").symlink_to(".git")
+    for path in (".git/hooks/pre-commit", "g/hooks/pre-commit", "src/../.git/hooks/x"):
+        with pytest.raises(ChoiceError, match="belongs to git"):
+            tools.write_file(path, "#!/bin/sh\n")
+    with pytest.raises(ChoiceError, match="belongs to git"):
+        tools.edit_file(".git/config", "[core]", "[core]\nhooksPath = /tmp")
+    assert tools.write_file(".gitignore", "x\n").startswith("Wrote")
+
+
 def test_an_edit_damages_no_other_encoding_and_no_line_ends(tools: ProjectTools) -> None:
     latin = tools.root / "latin.txt"
     latin.write_bytes(b"caf\xe9 one\ntwo\n")

@@ -159,7 +159,7 @@ class ProjectTools:
 
     def write_file(self, path: _Path, text: str) -> str:
         """Write a whole file. Folders are made where there are none."""
-        file = self._find(path, must_exist=False)
+        file = self._find_writable(path)
         if file.is_dir():
             raise ChoiceError(f"{path} is a folder")
         existed = file.exists()
@@ -176,6 +176,7 @@ class ProjectTools:
         new: str,
     ) -> str:
         """Replace a piece of text in a file."""
+        file = self._find_writable(path)
         try:
             text = self._read_bytes(path).decode()
         except UnicodeDecodeError:
@@ -189,7 +190,7 @@ class ProjectTools:
             raise ChoiceError(
                 f"the old text is in {path} {count} times; give text that is there once"
             )
-        _write_whole(self._find(path), text.replace(old, new, 1))
+        _write_whole(file, text.replace(old, new, 1))
         return f"Changed {path}."
 
     # Running
@@ -255,6 +256,13 @@ class ProjectTools:
         if must_exist and not found.exists():
             raise ChoiceError(f"there is no {shorten(path, 80)} in the project")
         return found
+
+    def _find_writable(self, path: str) -> Path:
+        file = self._find(path, must_exist=False)
+        # What stands in it, such as hooks, is run by git later, outside of all that holds a tool.
+        if ".git" in file.relative_to(self.root).parts:
+            raise ChoiceError(f"{shorten(path, 80)} belongs to git; change it with commands of git")
+        return file
 
     def _name_paths(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """What the rules look at: a path as it is written, and where its links lead."""
