@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from loom import Loom, Message, Text, ToolCall
+from loom import tools as loom_tools
 from loom.cli.agent.question import Consent, draw_call, read_consent
 from loom.cli.agent.talk import SYSTEM
 from loom.cli.main import cli
@@ -168,16 +169,18 @@ def test_a_task_that_fails_names_its_session(chat: Chat, monkeypatch: pytest.Mon
 
 
 def test_a_task_that_is_interrupted_names_its_session_and_ends_its_command(tmp_path: Path) -> None:
-    with ScriptedServer(call("run_command", 1, command="sleep 61.25")) as server:
+    with ScriptedServer(call("run_command", 1, command="echo $$ > pid; sleep 60")) as server:
         terminal = Terminal(tmp_path, server, "run", "wait", "--yes")
         terminal.wait_for("run_command")
-        time.sleep(0.5)
+        file = tmp_path / "project" / "pid"
+        while not (file.exists() and file.read_text().strip()):
+            time.sleep(0.05)
         terminal.type("\x03")
         terminal.wait_for("interrupted")
         terminal.wait_for("TASK continues")
         assert terminal.end() == 130
-    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    assert "sleep 61.25" not in running.stdout
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
 
 
 class Terminal:
@@ -357,6 +360,16 @@ def test_a_question_shows_all_of_what_would_run_or_change(tmp_path: Path) -> Non
         draw_call(call("edit_file", path="a.py", old="two", new="2\n\x1b[8m").calls[0], tools)
     )
     assert [click.unstyle(line) for line in edited][1:] == ["  -two", "  +2", "  +�[8m"]
+
+
+def test_a_talk_without_tools_declares_none_of_an_earlier_one(chat: Chat, tmp_path: Path) -> None:
+    chat("run", "first")
+    session = loom_id(tmp_path, "first")
+    plain = chat("chat", "--session", session, lines="more\n")
+    with_tools = chat("chat", "--tools", "--session", session, lines="again\n")
+    own = len(loom_tools())
+    assert f"{own} tools" in plain.output
+    assert f"{own + 6} tools" in with_tools.output
 
 
 def test_calls_side_by_side_are_shown_with_their_results(

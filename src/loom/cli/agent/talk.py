@@ -61,14 +61,12 @@ class Talk:
         self.context: Context | None = None
         self._yes, self._always = yes, set[str]()
         self._rules = WatchedRules(folder) if tools else None
-        self._functions: tuple[Function, ...] = ()
-        self._asks: frozenset[str] = frozenset()
-        self._tools: ProjectTools | None = None
-        if tools:
-            self._tools = ProjectTools(folder, permit=self._permit, confined=confined)
-            self._functions = self._tools.functions()
-            asking = (*self._tools.writing(), *self._tools.running())
-            self._asks = frozenset(function.name for function in asking)
+        self._tools = ProjectTools(folder, permit=self._permit, confined=confined)
+        known = self._tools.functions()
+        self._functions: tuple[Function, ...] = known if tools else ()
+        self._tool_names = frozenset(function.name for function in known)
+        asking = (*self._tools.writing(), *self._tools.running())
+        self._asks = frozenset(function.name for function in asking)
         self._asking = asyncio.Lock()  # one question at a time
         self._held: list[LoopEvent] | None = None  # what happened while one is on the screen
         self._last_call = ""  # the id of the call that was shown last
@@ -102,6 +100,7 @@ class Talk:
             options["project"] = self.folder
         if self.model_name != SCRIPTED:
             options["model"] = self.model_name
+        await self._drop_old_tools()
         loop = Loop(
             SessionDesk(self.session, **options),
             self.model,
@@ -116,6 +115,20 @@ class Talk:
         finally:
             self._gauge.end()
 
+    async def _drop_old_tools(self) -> None:
+        """Declare no tools for files that an earlier talk of this session had, and this one has
+        not, or has otherwise.
+        """
+        offered = {function.name: function.tool for function in self._functions}
+        declared = self.session.row.head.tools
+        kept = [
+            tool
+            for tool in declared
+            if tool.name not in self._tool_names or offered.get(tool.name) == tool
+        ]
+        if len(kept) < len(declared):
+            await self.session.achange(tools=kept)
+
     # What may run
 
     def _permit(self, operation: str, target: str) -> str:
@@ -125,7 +138,7 @@ class Talk:
         return "" if verdict.is_allowed else verdict.why
 
     async def _approve(self, call: ToolCall) -> bool | str:
-        if self._tools is None or self._yes or call.name not in self._asks:
+        if self._yes or call.name not in self._asks:
             return True
         if not sys.stdin.isatty():
             return "nobody can be asked here; run with --yes to allow writing and running"
