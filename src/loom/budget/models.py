@@ -5,12 +5,10 @@ Names may be bare (`gpt-4o`), `provider:model` or `provider/model`, with a date,
 where the table has none. A request carries the name that the provider knows.
 """
 
-import gzip
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -261,6 +259,8 @@ def _spellings(name: str) -> Iterator[str]:
 
 @cache
 def _snapshot() -> dict[str, Figures]:
+    import gzip  # here, as below
+
     rows = msgspec.json.decode(gzip.decompress(_data("models.json.gz")), type=dict[str, list[Any]])
     return {name: Figures(*row) for name, row in rows.items()}
 
@@ -271,4 +271,6 @@ def _pins() -> dict[str, Figures]:
 
 
 def _data(name: str) -> bytes:
+    from importlib.resources import files  # here: not all need it, and it takes long to load
+
     return files("loom.budget").joinpath("data", name).read_bytes()

@@ -60,6 +60,15 @@ def encoding_for(model: str) -> str:
     return ""
 
 
+def replace_surrogates(text: str) -> str:
+    """A text that has a UTF-8 form. Half of a surrogate pair has none; providers replace it, and so
+    does this.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 @cache
 def tokenizer(encoding: str) -> Callable[[str], int]:
     """How many tokens a text has, exactly; the vocabulary is loaded at the first call."""
@@ -71,7 +80,6 @@ def tokenizer(encoding: str) -> Callable[[str], int]:
         try:
             return len(encode(text))
         except UnicodeEncodeError:
-            # Half of a surrogate pair has no UTF-8 form; providers replace it, and so does this.
-            return len(encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")))
+            return len(encode(replace_surrogates(text)))
 
     return count

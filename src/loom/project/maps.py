@@ -13,11 +13,12 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
+from loom.budget.tokenizers import tokenizer
 from loom.budget.zones import DEFAULTS
 from loom.conversation.canonical import to_json
 from loom.conversation.checked import checks_arguments
 from loom.errors import ChoiceError, describe
-from loom.project.counting import load_counter
+from loom.project.counting import ENCODING
 from loom.project.draw.render import Count, Map, printable, render_map
 from loom.project.draw.seed_map import seed_map
 from loom.project.draw.source import packed_map
@@ -275,7 +276,7 @@ def project_map(
         raise ChoiceError(f"touched must be a list of paths and names, found {describe(touched)}")
     _check_means(count, cache, progress)
     asked = MapRequest(query=query, touched=tuple(touched))
-    return _open_project(root, cache).map(asked, tokens, count or load_counter(), progress)
+    return _open_project(root, cache).map(asked, tokens, count or tokenizer(ENCODING), progress)
 
 
 @checks_arguments

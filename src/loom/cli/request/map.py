@@ -14,7 +14,7 @@ from loom.cli.settings.reading import read_configuration
 from loom.cli.terminal import clean, dim, plural, reading, say, style
 from loom.conversation.canonical import to_json
 from loom.errors import ChoiceError
-from loom.project.counting import load_counter
+from loom.project.counting import CountingProcess
 
 if TYPE_CHECKING:
     from loom.project.draw.render import Map
@@ -61,7 +61,7 @@ def map_command(
     PATH is the folder of the project (default: the current folder). Its index is stored in your
     cache folder.
     """
-    load_counter()  # first, because it takes as long as all else together
+    counting = CountingProcess()  # first, because it takes as long as all else together
     from loom.project.maps import notes, project_map  # here, because numpy takes long to load
 
     text = _query(query, query_file)
@@ -71,7 +71,7 @@ def map_command(
     last: Map | None = None
     with suppress(KeyboardInterrupt) if watch else nullcontext():  # that is how watching ends
         while True:
-            made = project_map(path, text, tokens=tokens, progress=reading())
+            made = project_map(path, text, tokens=tokens, count=counting.count, progress=reading())
             if made != last:
                 if as_json:
                     say(

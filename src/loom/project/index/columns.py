@@ -146,21 +146,32 @@ class Columns:
 
     def definitions_of(self, number: int) -> tuple[Definition, ...]:
         span = self.range_of("definition", number)
-        return tuple(self.make_definitions(range(span.start, span.stop)))
+        return self.make_definitions(range(span.start, span.stop))
 
-    def make_definitions(self, rows: Iterable[int]) -> Iterator[Definition]:
-        name, parent, kind = self["of_name"], self["of_parent"], self["kind"]
-        start, stop, signature = self["start"], self["stop"], self["signature"]
-        ends, strings = self.starts("signature"), self.strings
-        for row in rows:
-            yield Definition(
-                strings[name[row]],
-                KINDS[kind[row]],
-                signature[ends[row] : ends[row + 1]].tobytes().decode("utf-8", "surrogatepass"),
-                int(start[row]),
-                int(stop[row]),
-                strings[parent[row]],
+    def make_definitions(self, rows: Sequence[int]) -> tuple[Definition, ...]:
+        """The definitions at these rows."""
+        at = np.array(rows, np.int64)
+        starts, data = self.starts("signature"), self._signatures
+        signatures = [
+            data[start:stop].tobytes().decode("utf-8", "surrogatepass")
+            for start, stop in zip(starts[at].tolist(), starts[at + 1].tolist(), strict=True)
+        ]
+        return tuple(
+            map(
+                Definition,
+                map(self.strings.__getitem__, self["of_name"][at].tolist()),
+                map(KINDS.__getitem__, self["kind"][at].tolist()),
+                signatures,
+                self["start"][at].tolist(),
+                self["stop"][at].tolist(),
+                map(self.strings.__getitem__, self["of_parent"][at].tolist()),
             )
+        )
+
+    @cached_property
+    def _signatures(self) -> memoryview:
+        data: memoryview = self["signature"].data
+        return data
 
     def language_of(self, number: int) -> str:
         return self.strings[self["of_language"][number]]

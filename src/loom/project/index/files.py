@@ -231,13 +231,13 @@ def _join(folder: str, name: str) -> str:
 
 def _git_names(answer: bytes) -> Iterator[tuple[bool, str]]:
     """The names that git lists, and whether it keeps them."""
-    for line in answer.split(b"\0"):
-        try:
-            name = line[2:].decode()
-        except UnicodeDecodeError:
-            continue
-        if name:
-            yield not line.startswith(b"?"), name
+    try:
+        lines = answer.decode().split("\0")
+    except UnicodeDecodeError:
+        lines = [line.decode(errors="surrogateescape") for line in answer.split(b"\0")]
+    for line in lines:
+        if len(line) > 2 and _is_text(line):
+            yield not line.startswith("?"), line[2:]
 
 
 def _walk_folders(root: str) -> dict[str, FoundFile]:

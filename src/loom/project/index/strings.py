@@ -60,14 +60,19 @@ class StringTable:
         self._stored = stored or StoredStrings.of(())
         self._added: list[str] = []
         self._numbers = _StringNumbers(self._stored, self._added)
+        self._made: dict[int, str] = {}  # of the stored ones those that were asked for
 
     def __len__(self) -> int:
         return len(self._stored) + len(self._added)
 
     def __getitem__(self, number: int) -> str:
-        if number < len(self._stored):
-            return self._stored[number]
-        return self._added[number - len(self._stored)]
+        text = self._made.get(number)
+        if text is not None:
+            return text
+        if number >= len(self._stored):
+            return self._added[number - len(self._stored)]
+        self._made[number] = text = self._stored[number]
+        return text
 
     def find(self, text: str) -> int:
         """The number of a string; -1 if it is not here."""
@@ -79,6 +84,15 @@ class StringTable:
     def add_all(self, texts: Iterable[str]) -> Numbers:
         """The numbers of strings, those of new ones too."""
         return np.fromiter(map(self._numbers.__getitem__, texts), np.int32)
+
+    def find_long(self, numbers: Numbers, chars: int) -> list[str]:
+        """Of these strings those with at least so many characters. Most that are shorter are told
+        by their bytes, without making them.
+        """
+        stored = np.diff(self._stored.ends, prepend=0)
+        sizes = np.concatenate((stored, np.array([len(one) for one in self._added], np.int32)))
+        found = map(self.__getitem__, numbers[sizes[numbers] >= chars].tolist())
+        return [text for text in found if len(text) >= chars]
 
     def spread(self, values: Mapping[str, float]) -> Floats:
         """The value of each string by its number; 0 where none is given."""

@@ -364,12 +364,8 @@ class _Search:
 
     def _longer_words(self, names: "_WordTable") -> list[str]:
         """The words of names that others may stand inside of."""
-        words = map(self.known.strings.__getitem__, np.unique(names.words).tolist())
-        return sorted(
-            word
-            for word in words
-            if len(word) >= MIN_OUTER_CHARS and "_" not in word and word not in self.weights
-        )
+        words = self.known.strings.find_long(np.unique(names.words), MIN_OUTER_CHARS)
+        return sorted(word for word in words if "_" not in word and word not in self.weights)
 
     def _inner(self, longer: Sequence[str]) -> dict[str, float]:
         """For longer words what the words of the request say that stand inside of them; all are

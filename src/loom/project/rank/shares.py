@@ -35,8 +35,47 @@ class RankedFile(Struct, frozen=True):
     path: str
     score: float
     relevance: Relevance
-    definitions: tuple[Definition, ...]
+    definitions: Sequence[Definition]
     shares: tuple[float, ...] = ()
+
+
+class RankedDefinitions(Sequence[Definition]):
+    """Definitions in some order, made when they are asked for: of most files only the best is."""
+
+    def __init__(self, columns: Columns, rows: Sequence[int]) -> None:
+        self._columns, self._rows = columns, rows
+        self._made: tuple[Definition, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Definition: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Definition]: ...
+
+    def __getitem__(self, place: int | slice) -> Definition | Sequence[Definition]:
+        if self._made is None and isinstance(place, int):
+            return self._columns.make_definitions([self._rows[place]])[0]
+        return self._make_all()[place]
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._make_all())
+
+    def _make_all(self) -> tuple[Definition, ...]:
+        if self._made is None:
+            self._made = self._columns.make_definitions(self._rows)
+        return self._made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._rows))
+
+    def __repr__(self) -> str:
+        return repr(self._make_all())
 
 
 class DefinitionOrder(Struct, frozen=True):
@@ -87,7 +126,7 @@ class FileRanking(Sequence[RankedFile]):
                 self._columns.paths[file],
                 self._scores[place],
                 self.label(place),
-                tuple(self._columns.make_definitions(definitions)),
+                RankedDefinitions(self._columns, definitions),
                 shares,
             )
             self._made[place] = found
