@@ -18,6 +18,18 @@ TEXTS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _nothing_loaded() -> None:
+    tokenizer.cache_clear()
+
+
+def test_where_a_tokenizer_is_loaded_no_process_is_started() -> None:
+    assert tokenizer(ENCODING)("one two three") == 3
+    process = CountingProcess()
+    assert process._process is None
+    assert process.count("one two three") == 3
+
+
 def test_a_process_counts_as_this_one_does() -> None:
     process = CountingProcess()
     assert [process.count(text) for text in TEXTS] == [tokenizer(ENCODING)(text) for text in TEXTS]

@@ -2,7 +2,7 @@
 
 Loading a tokenizer takes as long as all else that a map needs, and lets no other thread run. So a
 command that is started for one map has another process load it meanwhile. Where none can be had,
-tokens are counted here.
+or where a tokenizer is loaded already, tokens are counted here.
 """
 
 import os
@@ -28,7 +28,8 @@ class CountingProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._to: IO[bytes] | None = None
         self._answers: IO[bytes] | None = None
-        if sys.platform != "win32" and (os.cpu_count() or 1) > 1:
+        is_loaded = tokenizer.cache_info().currsize > 0
+        if not is_loaded and sys.platform != "win32" and (os.cpu_count() or 1) > 1:
             with suppress(OSError, ValueError):
                 self._start()
 
