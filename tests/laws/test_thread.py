@@ -482,10 +482,13 @@ def assert_laws_of_session(seed: int, forks: int) -> None:
         loom.close()
 
 
-@settings(max_examples=examples(16))
+@pytest.mark.parametrize("forks", [1, pytest.param(2, marks=pytest.mark.long)])
+@settings(max_examples=examples(12))
 @given(seed=SEEDS)
-def test_the_thread_is_kept_in_a_session_that_is_opened_again_and_forked(seed: int) -> None:
-    assert_laws_of_session(seed, forks=2)
+def test_the_thread_is_kept_in_a_session_that_is_opened_again_and_forked(
+    forks: int, seed: int
+) -> None:
+    assert_laws_of_session(seed, forks)
 
 
 # ── the reader itself ────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from loom import Loom, Message, Session, Text, ToolCall
+from loom import Loom, Message, Session, Text, ToolCall, ToolResult
 from loom.conversation.message import Conversation
 from loom.dialects.input import parse_answer
 from loom.engine.running import RUN_SECONDS, Runner
@@ -22,6 +22,7 @@ from loom.loop import Function, Limits, Loop, SessionDesk
 from loom.loop.loop import name_calls
 from loom.loop.values import CallEnded, CallStarted, LoopEvent
 from loom.providers.scripted import ScriptedModel, Wait
+from loom.stores import Path as TreePath
 
 
 @pytest.fixture
@@ -70,15 +71,37 @@ def test_an_answer_with_good_ids_stays_as_it_is() -> None:
     assert renamed == ["a", "a_2"]
 
 
-def test_a_thousand_calls_in_one_answer_are_answered(session: Session) -> None:
+@pytest.mark.parametrize("number", [200, pytest.param(1_000, marks=pytest.mark.long)])
+def test_many_calls_in_one_answer_are_answered(session: Session, number: int) -> None:
     def note(x: int) -> str:
         return f"noted {x}"
 
-    model = ScriptedModel(calls(*((f"c{n}", n) for n in range(1_000))), "Done.")
+    model = ScriptedModel(calls(*((f"c{n}", n) for n in range(number))), "Done.")
     asyncio.run(Loop(SessionDesk(session, window=100_000), model, [note]).run("Go."))
     found = [result for node in session.path[:] if node.message for result in node.message.results]
-    assert len(found) == 1_000
+    assert len(found) == number
     assert not any(result.error for result in found)
+
+
+def test_of_many_calls_each_message_is_read_a_few_times(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    whole = TreePath.__getitem__
+
+    def count(path: TreePath, place: Any) -> Any:
+        found = whole(path, place)
+        read.append(len(found) if isinstance(place, slice) else 1)
+        return found
+
+    made = calls(*((f"c{n}", n) for n in range(150)))
+    session.append("Go.", made)
+    monkeypatch.setattr(TreePath, "__getitem__", count)
+    for call in made.calls:
+        assert session.start_call(call)
+        assert not session.start_call(call)
+        session.append(Message("tool", (ToolResult(call.id, (Text("ok"),)),)))
+    assert sum(read) < 10 * len(made.calls)
 
 
 def test_a_second_run_is_refused_until_the_first_is_over(session: Session) -> None:

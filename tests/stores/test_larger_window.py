@@ -14,11 +14,11 @@ def prepared(session: Session, window: int, **options: Any) -> Context:
 
 
 def grown(loom: Loom, window: int) -> Session:
-    """A session of four windows that was prepared after each turn."""
+    """A session of four windows that was prepared after every few turns."""
     session = loom.new(model="gpt-4o")
     said = work(100)
-    for start in range(0, len(said), 4):
-        session.append(*said[start : start + 4])
+    for start in range(0, len(said), 16):
+        session.append(*said[start : start + 16])
         prepared(session, window)
     return session
 

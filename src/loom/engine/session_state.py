@@ -158,10 +158,10 @@ class SessionState:
             name for name, epoch in found if newest <= read_stored(epoch, int, "what was recalled")
         ]
 
-    @property
-    def started_calls(self) -> dict[str, str]:
-        """The calls that were about to run, by their ids, and the nodes that make them."""
-        return self.texts("started")
+    def started_call(self, call: str) -> str:
+        """The node that makes a call, if that was about to run; else ""."""
+        data = self._states.find_value(self._key, "started", call)
+        return read_stored(data, str, "a call that was started") if data else ""
 
     @property
     def request(self) -> Request | None:
@@ -230,11 +230,14 @@ class SessionState:
         """That no model refused anything."""
         return "overflow", dict.fromkeys(self._all("overflow"))
 
-    def started_values(self, call: str, node: str) -> StateValues:
-        """One more call that is about to run. Those of other nodes are over, and forgotten."""
-        over: dict[str, str | None] = {
-            name: None for name, caller in self.started_calls.items() if caller != node
-        }
+    def started_values(self, call: str, node: str, *, forget: bool) -> StateValues:
+        """One more call that is about to run. Those of other nodes are over; they are forgotten if
+        that is asked for.
+        """
+        over: dict[str, str | None] = {}
+        if forget:
+            known = self.texts("started").items()
+            over = {name: None for name, caller in known if caller != node}
         return "started", over | {check_name("call", call): to_json(node)}
 
     def recalled_values(self, node: str, epoch: int) -> StateValues:

@@ -155,6 +155,17 @@ class States:
         with self._database.read() as reader:
             return states_of(reader, session, kind)
 
+    def find_value(self, session: int, kind: str, name: str) -> str | None:
+        """What is kept of this kind under a name, if anything is."""
+        with self._database.read() as reader:
+            row = reader.first_row(
+                "SELECT data FROM states WHERE session = $1 AND kind = $2 AND name = $3",
+                session,
+                kind,
+                name,
+            )
+        return row[0] if row else None
+
     def read(self, session: int, kind: str, held: type[_T]) -> dict[str, _T]:
         """What is kept of a kind that the store knows, as values of its type."""
         made: dict[str, _T] = {}

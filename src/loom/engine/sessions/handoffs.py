@@ -9,8 +9,8 @@ from loom.context import Handoff, Working, open_calls
 from loom.conversation.message import ToolCall
 from loom.engine.pressure import hidden_names, make_handoff
 from loom.engine.purging import keep_snapshot
+from loom.engine.sessions.known_calls import walk_back
 from loom.engine.sessions.place import SessionPlace
-from loom.engine.sessions.tool_calls import walk_back
 from loom.errors import StoreError
 from loom.stores import Path
 

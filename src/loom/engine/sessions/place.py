@@ -12,6 +12,7 @@ from loom.engine.aware import addendum, headers_from
 from loom.engine.options import RequestDetails
 from loom.engine.reading import ReadingStyle
 from loom.engine.session_state import SessionState, working_values
+from loom.engine.sessions.known_calls import KnownCalls
 from loom.engine.workspace import EventKind, Workspace
 from loom.errors import ChoiceError
 from loom.stores import Node, Overlay, Path, SessionRow, StateValues
@@ -33,6 +34,7 @@ class SessionPlace:
         self.path = workspace.store.sessions.path(row, end)
         self.is_guest = guest
         self.state = SessionState(workspace.store.states, 0 if guest else row.key)
+        self.known_calls = KnownCalls()
         self._order = threading.Lock()  # of those verbs that run in threads
 
     @property

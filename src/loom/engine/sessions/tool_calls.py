@@ -1,6 +1,6 @@
 """Calls of tools: which are run here, which were run before, and which were begun."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from loom.context import answer_find_tools, finder_name
 from loom.conversation.message import Message, ToolCall
@@ -11,9 +11,7 @@ from loom.engine.sessions.writing import append_given
 from loom.engine.skills import note_result
 from loom.engine.tools import RECALLED, is_own_call, loaded_skill
 from loom.errors import ChoiceError, shorten
-from loom.stores import Node, Path
-
-READ_AT_ONCE = 100  # messages
+from loom.stores import Node
 
 
 def use_tool(
@@ -45,30 +43,13 @@ def start_call(place: SessionPlace, call: ToolCall) -> bool:
     """Note that a call is about to run; False if it was started before."""
     if find_result(place, call) is not None:
         return False
-    caller = _find_caller(place, call)
-    if place.state.started_calls.get(call.id) == caller.id:
+    caller, _ = place.known_calls.find(place.path, call.id)
+    if place.state.started_call(call.id) == caller:
         return False
-    place.keep_states(place.state.started_values(call.id, caller.id))
+    is_first = place.known_calls.started_by != caller
+    place.keep_states(place.state.started_values(call.id, caller, forget=is_first))
+    place.known_calls.started_by = caller
     return True
-
-
-def _find_caller(place: SessionPlace, call: ToolCall) -> Node:
-    """The node of the newest message that makes a call."""
-    for node in walk_back(place.path):
-        if node.message and any(made.id == call.id for made in node.message.calls):
-            return node
-    raise AssertionError(call.id)
-
-
-def walk_back(path: Path) -> Iterator[Node]:
-    """The newest messages, the last one first: a limited number, and all results between them."""
-    others, end = 0, len(path)
-    while end > 0 and others < LAST_MESSAGES:
-        start = max(end - READ_AT_ONCE, 0)
-        for node in reversed(path[start:end]):
-            yield node
-            others += node.message is None or node.message.role != "tool"
-        end = start
 
 
 def find_result(place: SessionPlace, call: ToolCall) -> Node | None:
@@ -76,17 +57,11 @@ def find_result(place: SessionPlace, call: ToolCall) -> Node | None:
     message makes the call.
     """
     place.read_row().check_alive()
-    result = None
-    for node in walk_back(place.path):
-        message = node.message
-        if message is None:
-            continue
-        if any(made.id == call.id for made in message.calls):
-            return result
-        if any(answer.call_id == call.id for answer in message.results):
-            result = node
-    raise ChoiceError(
-        f"no call {shorten(call.id)!r} is among the last {LAST_MESSAGES} messages of session "
-        f"{place.id}; "
-        "absorb the answer that makes the call, then use it"
-    )
+    caller, result = place.known_calls.find(place.path, call.id)
+    if not caller:
+        raise ChoiceError(
+            f"no call {shorten(call.id)!r} is among the last {LAST_MESSAGES} messages of session "
+            f"{place.id}; "
+            "absorb the answer that makes the call, then use it"
+        )
+    return place.node(result) if result else None
