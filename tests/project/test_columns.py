@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loom.project.index.columns import COLUMNS, Columns, Entries, make_columns, merge_columns
+from loom.project.index.columns import (
+    COLUMNS,
+    Columns,
+    Entries,
+    drop_strings,
+    make_columns,
+    merge_columns,
+)
 from loom.project.index.columns_file import load_columns, save_columns
 from loom.project.index.entries import Entry, ReadFile
 from loom.project.index.files import digest_of
@@ -82,6 +89,17 @@ def test_what_is_joined_piece_by_piece_is_what_is_made_at_once(
 def test_files_that_are_as_they_were_are_not_copied() -> None:
     columns = whole({"a.py": "def a(): pass", "b.py": ""})
     assert merge_columns([columns], ["a.py", "b.py"]) is columns
+
+
+def test_strings_that_no_file_has_any_more_are_forgotten() -> None:
+    strings = StringTable()
+    kept = make_columns(read({"a.py": "def stays(): pass\n"}), strings)
+    assert drop_strings(kept) is kept
+    many = "\n".join(f"def word_{number}(): pass" for number in range(50))
+    merge_columns([kept, make_columns(read({"b.py": many}), strings)], ["a.py", "b.py"])
+    shorter = drop_strings(kept)
+    assert is_same(shorter, kept)
+    assert len(shorter.strings) < 15 < len(kept.strings)
 
 
 # Strings

@@ -94,6 +94,10 @@ COLUMNS: dict[str, tuple[str, DTypeLike]] = {
 }
 
 
+_OF_STRINGS = tuple(name for name in COLUMNS if name.startswith("of_"))
+_MAX_STRINGS_PER_USED = 2
+
+
 class Columns:
     """The columns of some files, by path."""
 
@@ -283,6 +287,23 @@ def _spans(
 
 def _no_rows(column: str) -> Array:
     return np.zeros(0, COLUMNS[column][1])
+
+
+def drop_strings(columns: Columns) -> Columns:
+    """The same files without the strings that none of them has any more, where these are many: what
+    was once in a file would else be kept for ever.
+    """
+    is_used = np.zeros(len(columns.strings), bool)
+    for name in _OF_STRINGS:
+        is_used[columns[name]] = True
+    used = np.flatnonzero(is_used)
+    if len(is_used) <= _MAX_STRINGS_PER_USED * len(used):
+        return columns
+    strings = StringTable()
+    numbers = np.zeros(len(is_used), _NUMBER)
+    numbers[used] = strings.add_all(map(columns.strings.__getitem__, used.tolist()))
+    renumbered = {name: numbers[columns[name]] for name in _OF_STRINGS}
+    return Columns(columns.paths, strings, {**columns.arrays, **renumbered})
 
 
 # From entries

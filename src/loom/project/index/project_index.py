@@ -20,7 +20,7 @@ import msgspec
 from msgspec import structs
 
 from loom.errors import ChoiceError, StoreError
-from loom.project.index.columns import Columns, Entries, make_columns, merge_columns
+from loom.project.index.columns import Columns, Entries, drop_strings, make_columns, merge_columns
 from loom.project.index.columns_file import load_columns, save_columns
 from loom.project.index.entries import Entry, ReadFile, pack_entry, unpack_entry
 from loom.project.index.files import (
@@ -291,11 +291,12 @@ class ProjectIndex:
         """
         if not self._file or not self._may_save() or len(self._unfiled) <= MAX_UNFILED:
             return
-        linked = LinkedColumns(self.columns, make_links(self.columns))
+        columns = drop_strings(self.columns)
+        linked = LinkedColumns(columns, make_links(columns))
         with suppress(OSError):
             save_columns(_columns_path(self._file), linked, self._file.about)
             self._unfiled.clear()
-        self._held = linked
+        self._held, self._entries = linked, Entries(columns)
 
     def _save_rest(self) -> None:
         # the second time where the first found the file damaged and began a new one
