@@ -14,6 +14,7 @@ from loom import (
     Agent,
     ChoiceError,
     Loom,
+    LoomTree,
     Media,
     Message,
     Session,
@@ -23,6 +24,7 @@ from loom import (
     dialect,
 )
 from loom.conversation.message import Conversation
+from loom.dialects.input import Answer
 from loom.errors import BrokenAnswer, RequestTooLong
 from loom.loop import Function, Limits, Loop, LoopEvent, SessionDesk, TaskDesk, TreeDesk
 from loom.loop.values import RequestMade
@@ -360,6 +362,60 @@ def test_an_agent_lets_the_model_continue(tmp_path: Path) -> None:
             [message.text for message in model.requests[1].messages]
         )
         branches.check_finished()
+
+
+def open_tea_tree(loom: Loom) -> LoomTree:
+    loom.keep_agent(Agent(name="weaver", permissions=("loom_aware", "loom_generate")))
+    loom.keep_agent(Agent(name="ada", kind="human"))
+    tree = loom.new_tree("Tea")
+    tree.say("Which tea?", agent="ada")
+    return tree
+
+
+def test_continuations_count_in_the_run_that_asks_for_them(tmp_path: Path) -> None:
+    branches = ScriptedModel("First.", "Second.", "Third.")
+    with Loom.open(tmp_path / "loom.db", model=branches) as loom:
+        tree = open_tea_tree(loom)
+        model = ScriptedModel("→ continue n:3", "I take the second.")
+        outcome = asyncio.run(Loop(TreeDesk(tree, "weaver"), model).run())
+    assert (outcome.spent.steps, outcome.children.steps) == (2, 3)
+    assert outcome.children.tokens > 0
+    assert outcome.spent.tokens > outcome.children.tokens
+    assert outcome.spent.unpriced == 5
+
+
+def test_continuations_end_at_the_limits_of_the_run(tmp_path: Path) -> None:
+    branches = ScriptedModel("First.", "Second.", "Third.")
+    with Loom.open(tmp_path / "loom.db", model=branches) as loom:
+        tree = open_tea_tree(loom)
+        one = asyncio.run(Loop(TreeDesk(tree, "weaver"), ScriptedModel("Green.")).run())
+        limits = Limits(tokens=one.spent.tokens * 3 // 2)  # reached by the first continuation
+        model = ScriptedModel("→ continue n:3")
+        outcome = asyncio.run(Loop(TreeDesk(tree, "weaver"), model, limits=limits).run())
+        assert outcome.end == "tokens"
+        assert outcome.children.steps == 1
+        assert len(branches.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (["First.", RuntimeError("the key is not valid")], "the key is not valid"),
+        (["First.", Answer(messages=()), Answer(messages=())], "the model said nothing"),
+    ],
+)
+def test_an_agent_is_told_which_continuations_failed(
+    tmp_path: Path, script: list[Any], why: str
+) -> None:
+    with Loom.open(tmp_path / "loom.db", model=ScriptedModel(*script)) as loom:
+        tree = open_tea_tree(loom)
+        model = ScriptedModel("→ continue n:3", "Then I stay with the first.", "Bye.")
+        asyncio.run(Loop(TreeDesk(tree, "weaver"), model).run())
+        asyncio.run(Loop(TreeDesk(tree, "weaver"), model).run())
+    second = model.requests[1].messages[-1].text
+    assert "MODEL_ERROR: 1 of 3 continuations of" in second
+    assert why in second
+    assert "MODEL_ERROR" not in model.requests[2].messages[-1].text  # shown once
 
 
 def test_continuations_that_are_not_written_are_refused(tmp_path: Path) -> None:

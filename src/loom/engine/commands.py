@@ -65,6 +65,7 @@ _FOUND = 20  # of a list or a search
 NO_PASSAGES: Mapping[int, str] = MappingProxyType({})
 _TRACE = 200  # actions that are kept
 _WORDS = 80
+_ERROR = 300  # characters of what a model failed with
 _PIECE = 250  # characters: a longer line is read in pieces, each a line of its own
 
 
@@ -145,6 +146,15 @@ class _Hand:
         self._results.append(result)
         self._actions.append(Action(command, self._workspace.now(), failed))
         return result
+
+    def _add_late_result(self, mistake: Mistake) -> None:
+        """Tell the agent in its next request what failed after its turn."""
+        key, states = self._session.row.key, self._store.states
+        number = int(next(reversed(states.all(key, "result")), "0")) + 1
+        result = Result(
+            shorten(" ".join(mistake.source.split()), _WORDS), describe_mistake(mistake), True
+        )
+        states.put(key, "result", {f"{number:03}": to_json(result)}, self._workspace.now())
 
     def remember(self) -> None:
         """Keep results for the next turn, and the trace; those of the turn before fade."""
@@ -467,11 +477,22 @@ class _Hand:
                 "there is no model that could continue",
                 'write a continuation yourself: → respond "TEXT"',
             )
-        name = self._session.row.agent
+        name, noun = self._session.row.agent, "continuation" if times == 1 else "continuations"
 
         async def work() -> bool:
-            made = await self._tree.continue_at(here.id, times=times, agent=name)
-            return len(made) > 0
+            written, failure = 0, None
+            try:
+                for _ in range(times):
+                    written += bool(await self._tree.continue_at(here.id, agent=name))
+            except Exception as error:
+                failure = error
+            if written < times:
+                lead = f"{written} of {times} {noun} of [{here.short_id}] were written: "
+                late = _explain_failure(failure, lead, command.source)
+                await self._tree.run_off_loop(lambda: self._add_late_result(late))
+            if failure is not None:
+                raise failure
+            return written > 0
 
         begun = self._workspace.start(f"{self._tree.id} {name} continue", work)
         if not begun:
@@ -480,7 +501,6 @@ class _Hand:
                 "the model is still busy with your last continuations, or failed several times",
                 f"look at what there is: → view {here.short_id}",
             )
-        noun = "continuation" if times == 1 else "continuations"
         return (
             f"{times} {noun} of [{here.short_id}] will be written as branches; → view "
             f"{here.short_id} shows them"
@@ -698,6 +718,15 @@ class _Hand:
         "read": _read,
         "write": _write,
     }
+
+
+def _explain_failure(failure: Exception | None, lead: str, source: str) -> Mistake:
+    """What an agent is told when the model did not write all continuations."""
+    why = "the model said nothing, or a limit of tokens or cost is reached"
+    if failure is not None:
+        why = shorten(" ".join((str(failure) or repr(failure)).split()), _ERROR)
+    hint = 'repeat it, or write a continuation yourself: → respond "TEXT"'
+    return Mistake("MODEL_ERROR", f"{lead}{why}", hint, source)
 
 
 def _went_on(conflict: Conflict, what: str = "") -> Mistake:

@@ -33,6 +33,7 @@ from loom.dialects.input import Answer, parse_answer
 from loom.engine.answers import AnswerOutcome, take_out_commands
 from loom.engine.digest import MAX_DIGEST_TOKENS, MIN_DIGEST_TOKENS, digest
 from loom.engine.inputs import Given, parse_one_message
+from loom.engine.meter import CURRENT_METER
 from loom.engine.options import PrepareOptions, TreePrepareOptions, check_sources
 from loom.engine.sessions import Session
 from loom.engine.summarize import check_model
@@ -653,7 +654,9 @@ class LoomTree:
         """Let a model continue after a node, several times: each continuation is a branch.
 
         The node is that of `at`, or the agent's current one. The agent stays where it is, and `→`
-        commands in the answers are not run. The model is that of the store, unless one is given.
+        commands in the answers are not run. The model is that of the store, unless one is given. In
+        a tool of a loop, the answers count in its run, and there are no more of them when its limit
+        of tokens or cost is reached.
         """
         check_number("times", times)
         if not 1 <= times <= MOST_CONTINUATIONS:
@@ -666,9 +669,14 @@ class LoomTree:
             raise ChoiceError("there is no model that could continue; open the store with one")
         session, node = await self.run_off_loop(lambda: self._find_end(at, agent))
         made: list[Node] = []
+        meter = CURRENT_METER.get()
         for _ in range(times):
+            if meter is not None and meter.is_used_up:
+                break
             context = await self.prepare(at=node.id, agent=agent)
             answer = await answering.answer(context)
+            if meter is not None:
+                meter.add_answer(answer, context)
             made += await session.atake_branch(answer, node.id)
         return made
 

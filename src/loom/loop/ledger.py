@@ -1,11 +1,12 @@
-"""What runs spend: each run has a ledger, and the runs that its tools begin count in it, too."""
-
-from contextvars import ContextVar
+"""What runs spend: each run has a ledger. The runs that its tools begin count in it, too, and the
+continuations that it asks for.
+"""
 
 from loom.budget import models
 from loom.budget.counting import gate_counter
 from loom.context import Context
 from loom.dialects.input import Answer
+from loom.engine.meter import CURRENT_METER
 from loom.loop.values import Limits, LoopEnd, Spending
 
 
@@ -27,11 +28,23 @@ class Ledger:
             ledger.children += spending
             ledger.spent += spending.without_steps()
 
+    def add_answer(self, answer: Answer, context: Context) -> None:
+        """Add a continuation that the run asked for: it counts as an answer of a child."""
+        Ledger(Limits(), self).add(measure_answer(answer, context))
+
     def why_end(self) -> LoopEnd | None:
         """The limit that is reached: one of this run, or tokens or dollars of a run above it."""
         steps = self._limits.steps
         if steps is not None and self.spent.steps >= steps:
             return "steps"
+        return self._why_used_up()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the tokens or dollars of this run, or of one above it, are spent."""
+        return self._why_used_up() is not None
+
+    def _why_used_up(self) -> LoopEnd | None:
         for ledger in (self, *self._runs_above()):
             limits, spent = ledger._limits, ledger.spent
             if limits.tokens is not None and spent.tokens >= limits.tokens:
@@ -49,8 +62,10 @@ class Ledger:
         return found
 
 
-# The ledger of the run that this code works for. Tools inherit it.
-CURRENT_LEDGER: ContextVar[Ledger | None] = ContextVar("loom_ledger", default=None)
+def find_ledger() -> Ledger | None:
+    """The ledger of the run that this code works for."""
+    found = CURRENT_METER.get()
+    return found if isinstance(found, Ledger) else None
 
 
 def measure_answer(answer: Answer, context: Context) -> Spending:

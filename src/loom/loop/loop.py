@@ -16,10 +16,11 @@ from loom.conversation.checked import refuse_unknown
 from loom.conversation.message import ToolCall, ToolResult
 from loom.dialects.input import Answer, StopReason
 from loom.engine.inputs import Given
+from loom.engine.meter import CURRENT_METER
 from loom.errors import BrokenAnswer, ChoiceError, LoomError, shorten
 from loom.loop.desks import Desk, TakenAnswer, complete
 from loom.loop.functions import Function, as_function, make_error
-from loom.loop.ledger import CURRENT_LEDGER, Ledger, measure_answer
+from loom.loop.ledger import Ledger, find_ledger, measure_answer
 from loom.loop.values import (
     AnswerFailed,
     AnswerTaken,
@@ -86,13 +87,13 @@ class Loop:
         """
         calls = await self._desk.open([each.tool for each in self._functions.values()])
         self._stopping = False
-        self._ledger = Ledger(self._limits, CURRENT_LEDGER.get())
-        token = CURRENT_LEDGER.set(self._ledger)
+        self._ledger = Ledger(self._limits, find_ledger())
+        token = CURRENT_METER.set(self._ledger)
         beating = asyncio.create_task(self._keep_beating())
         try:
             return await self._work(request, calls)
         finally:
-            CURRENT_LEDGER.reset(token)
+            CURRENT_METER.reset(token)
             beating.cancel()
             await asyncio.wait([beating])
             await self._desk.close()

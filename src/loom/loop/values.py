@@ -145,8 +145,8 @@ class LoopOutcome(Struct, frozen=True):
     """How a run ended: the last words of the model, why it ended, what it took.
 
     `stop` is why the last answer stopped: `length` if it was cut off, `refusal` if the model
-    refused. `spent` includes what the runs of its tools took, except their steps; `children` is
-    that part, with steps.
+    refused. `spent` includes what the runs of its tools and the continuations of a tree took,
+    except their steps; `children` is that part, with steps.
     """
 
     text: str
