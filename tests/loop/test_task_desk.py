@@ -11,6 +11,7 @@ import pytest
 from loom import ChoiceError, Media, Message, Text, ToolCall
 from loom.conversation.message import Conversation
 from loom.dialects.input import Answer
+from loom.errors import Conflict
 from loom.loop import Loop, LoopEvent, LoopOutcome, TaskDesk
 from loom.loop.values import AnswerTaken, CallStarted
 from loom.memory import LoomMemory
@@ -19,6 +20,7 @@ from loom.memory.tokenizer import TokenCounter
 from loom.providers.scripted import ScriptedModel, TooLong
 from loom.providers.scripted.steps import count_request
 from loom.runtime import Task
+from loom.runtime.messages import TOOL_RESULT
 
 PICTURE = Media("image", "data", "iVBORw0KGgo=", "image/png")
 
@@ -267,3 +269,49 @@ def test_a_cancelled_task_ends_its_run(memory: LoomMemory, task: Task) -> None:
     model = ScriptedModel(say(call("cancel", {})), "Never said.")
     assert work(memory, task, model, cancel).end == "interrupted"
     assert work(memory, task, ScriptedModel("Done.")).end == "done"
+
+
+def make_desk(memory: LoomMemory, task: Task) -> TaskDesk:
+    manager = TaskContextManager(
+        token_counter=TokenCounter("gpt-4o"), sources=[MemoryContextSource(memory=memory)]
+    )
+    return TaskDesk(manager, memory, task)
+
+
+def test_a_second_run_on_a_task_is_refused_until_the_first_is_over(
+    memory: LoomMemory, task: Task
+) -> None:
+    desk, found = make_desk(memory, task), []
+    sibling = Task(action="execute", parameters={"content": "Wash."}, session_id="jars")
+
+    async def count() -> str:
+        for other in (make_desk(memory, task), desk):
+            with pytest.raises(Conflict, match="works on task") as refused:
+                await Loop(other, ScriptedModel()).run()
+            found.append(refused.value.session)
+        washed = await Loop(make_desk(memory, sibling), ScriptedModel("Washed.")).run()
+        return washed.text
+
+    async def work_twice() -> list[str]:
+        model = ScriptedModel(say(call("count", {})), "There are 3.")
+        first = await Loop(desk, model, [count]).run()
+        assert answers(model.requests[1]) == {"1": "Washed."}
+        again = await Loop(make_desk(memory, task), ScriptedModel("Still 3.")).run("And now?")
+        return [first.text, again.text]
+
+    assert asyncio.run(work_twice()) == ["There are 3.", "Still 3."]
+    assert len(found) == 2
+
+
+def test_a_run_that_lost_its_task_stores_nothing_more(memory: LoomMemory, task: Task) -> None:
+    async def count() -> str:
+        session = memory.find_session("jars")
+        assert session is not None
+        [runner] = session._place.state._all("runner").values()
+        session.release_run(json.loads(runner)["owner"], task=task.task_id)
+        session.claim_run("somebody else", task=task.task_id)
+        return "3"
+
+    with pytest.raises(Conflict, match=f"on task {task.task_id}"):
+        work(memory, task, ScriptedModel(say(call("count", {}))), count)
+    assert not [each for each in memory.get_l1_tasks(99, "jars") if each.action == TOOL_RESULT]

@@ -1,4 +1,6 @@
-"""Who is at work in a session: one run of an agent at a time, so that no tool runs twice."""
+"""Who is at work in a session, or on a task in it: one run of an agent at a time, so that no tool
+runs twice.
+"""
 
 import os
 import platform
@@ -7,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from loom.conversation.canonical import to_json
-from loom.errors import Conflict
+from loom.errors import Conflict, shorten
 from loom.stores import read_stored
 
 RUN_SECONDS = 60  # without a sign of life, after which a run counts as over
@@ -28,20 +30,31 @@ class Runner(Struct, frozen=True):
         return self.host == platform.node() and not _is_alive(self.pid)
 
 
-def claim(session: str, owner: str, stored: str | None, now: int) -> str:
-    """What is stored once a run is at work; an error if another one is."""
-    found = read_runner(stored)
-    if found is not None and found.owner != owner and not found.is_over(now):
-        seconds = max(now - found.at, 0) // 1000
-        raise Conflict(
-            session,
-            owner,
-            found.owner,
-            f"another run works in session {session} (process {found.pid} on {found.host}, last "
-            f"sign of life {seconds} s ago); wait until it ends. A run that gives no sign for "
-            f"{RUN_SECONDS} s counts as over",
-        )
-    return to_json(Runner(owner, platform.node(), os.getpid(), now))
+class RunClaim(Struct, frozen=True):
+    """That a run works in a session; or on one task of it, if `task` is its id."""
+
+    session: str
+    owner: str
+    task: str = ""
+
+    def take(self, stored: str | None, now: int) -> str:
+        """What is stored once the run is at work; an error if another one is."""
+        found = read_runner(stored)
+        if found is not None and found.owner != self.owner and not found.is_over(now):
+            seconds = max(now - found.at, 0) // 1000
+            raise Conflict(
+                self.session,
+                self.owner,
+                found.owner,
+                f"another run works {self.place} (process {found.pid} on {found.host}, last "
+                f"sign of life {seconds} s ago); wait until it ends. A run that gives no sign for "
+                f"{RUN_SECONDS} s counts as over",
+            )
+        return to_json(Runner(self.owner, platform.node(), os.getpid(), now))
+
+    @property
+    def place(self) -> str:
+        return f"on task {shorten(self.task)}" if self.task else f"in session {self.session}"
 
 
 def read_runner(stored: str | None) -> Runner | None:

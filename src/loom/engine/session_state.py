@@ -13,12 +13,13 @@ from loom.conversation.canonical import to_json
 from loom.conversation.checked import check_text
 from loom.conversation.names import check_name
 from loom.engine.remembered import KnownProjectFile, RememberedOptions
-from loom.engine.running import Runner, claim, read_runner
+from loom.engine.running import RunClaim, Runner, read_runner
 from loom.engine.skills import SkillsState
 from loom.errors import ChoiceError, StoreError
 from loom.stores import (
     Digits,
     Request,
+    StateKind,
     States,
     StateValues,
     read_stored,
@@ -31,7 +32,7 @@ STATE_KINDS: dict[str, Any] = {
     "policy": str | Policy,
     "offered": tuple[Evidence, ...],
     "remembered": RememberedOptions,
-    "runner": Runner,
+    "runner": StateKind(Runner, lambda name: "\0" not in name),  # by the task that it works on
     "skills": SkillsState,
     "project_file": KnownProjectFile,
 }
@@ -50,20 +51,20 @@ class SessionState:
         """Keep these values, all or none."""
         self._states.put_all(self._key, values, now)
 
-    def claim_run(self, session: str, owner: str, now: int) -> None:
+    def claim_run(self, claim: RunClaim, now: int) -> None:
         """Keep that a run is at work, unless another one is."""
         self._states.exchange(
-            self._key, "runner", lambda stored: claim(session, owner, stored, now), now
+            self._key, "runner", lambda stored: claim.take(stored, now), now, claim.task
         )
 
-    def release_run(self, owner: str, now: int) -> None:
+    def release_run(self, owner: str, now: int, task: str = "") -> None:
         """Forget that a run is at work. That of another owner is kept."""
 
         def forget(stored: str | None) -> str | None:
             found = read_runner(stored)
             return None if found is None or found.owner == owner else stored
 
-        self._states.exchange(self._key, "runner", forget, now)
+        self._states.exchange(self._key, "runner", forget, now, task)
 
     @property
     def working(self) -> Working:

@@ -1,6 +1,7 @@
 """Where a loop works on a task: calls, results and requests become tasks below it."""
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 import msgspec
 
@@ -9,7 +10,8 @@ from loom.conversation.canonical import from_json, to_json
 from loom.conversation.message import Media, Message, Text, Tool, ToolCall, ToolResult
 from loom.dialects.input import Answer
 from loom.engine.inputs import Given, parse_messages
-from loom.errors import CannotFit, ChoiceError
+from loom.engine.sessions import Session
+from loom.errors import CannotFit, ChoiceError, Conflict
 from loom.loop.desks import TakenAnswer, complete
 from loom.loop.functions import make_error
 from loom.memory import LoomMemory
@@ -45,13 +47,31 @@ class TaskDesk:
         self._has_prepared = False
         self._asked: Task | None = None  # a request that nothing has followed yet
         self._answered = ""  # the result of an earlier run
+        self._owner, self._is_open = uuid4().hex, False
+        self._session: Session | None = None  # that the task is in, once it is stored
 
     async def open(self, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+        if self._is_open:
+            raise Conflict(
+                self._label,
+                self._owner,
+                self._owner,
+                f"a run of this desk works on task {self._task.task_id}; wait until it ends",
+            )
+        self._is_open = True
+        try:
+            return await self._begin(tools)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _begin(self, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         named = {tool.name for tool in tools}
         own = [tool for tool in self._own.tools() if tool.name not in named]
         self._tools = (*tools, *own)
         self._own_names = frozenset(tool.name for tool in own)
         await self._memory.aadd_task(self._task)
+        await self._claim()
         entry = await self._memory.loom.atask(self._task.task_id, session_id=self._label)
         self._answered = ""
         if entry is not None and entry.task.status == "completed" and entry.task.result:
@@ -62,6 +82,17 @@ class TaskDesk:
         return tuple(
             ToolCall(name, tool_name(task), arguments_of(task)) for name, task in self._open.items()
         )
+
+    async def _claim(self) -> None:
+        """Note that this run works on the task. One that was closed meanwhile does not any more."""
+
+        def claim() -> None:
+            if self._session is None:
+                self._session = self._memory.find_session(self._label)
+            if self._session is not None and self._is_open:
+                self._session.claim_run(self._owner, task=self._task.task_id)
+
+        await self._memory.run_off_loop(claim)
 
     async def _read_flight(self) -> None:
         """Find what an earlier run left: calls without a result, and a request without an
@@ -148,6 +179,7 @@ class TaskDesk:
         return result
 
     async def start(self, call: ToolCall) -> bool:
+        await self._claim()
         task = self._open[call.id]
         entry = await self._memory.loom.atask(task.task_id, session_id=self._label)
         if entry is not None and entry.task.status != "pending":
@@ -156,6 +188,7 @@ class TaskDesk:
         return True
 
     async def keep(self, result: ToolResult) -> None:
+        await self._claim()
         call = self._open.get(result.call_id)
         if call is None:  # it has its result
             return
@@ -174,14 +207,16 @@ class TaskDesk:
         await self._update(call, "failed" if result.error else "completed")
 
     async def beat(self) -> bool:
+        await self._claim()
         entry = await self._memory.loom.atask(self._task.task_id, session_id=self._label)
         if entry is not None and entry.task.status == "cancelled":
             return True
-        session = await self._memory.run_off_loop(lambda: self._memory.find_session(self._label))
-        return session is not None and await session.abeat()
+        return self._session is not None and await self._session.abeat()
 
     async def close(self) -> None:
-        """Nobody waits for a task to be free."""
+        self._is_open = False
+        if self._session is not None:
+            await self._session.arelease_run(self._owner, task=self._task.task_id)
 
     async def finish(self, text: str) -> None:
         await self._update(self._task, "completed", text)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from loom.stores.states import Request as Request
     from loom.stores.states import Result as Result
     from loom.stores.states import Stash as Stash
+    from loom.stores.states import StateKind as StateKind
     from loom.stores.store import Store as Store
     from loom.stores.summaries import Summary as Summary
     from loom.stores.tasks import NewTask as NewTask
@@ -158,6 +159,7 @@ else:
                 "Request",
                 "Result",
                 "Stash",
+                "StateKind",
             ),
             "store": ("Store",),
             "summaries": ("Summary",),

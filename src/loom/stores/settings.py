@@ -199,15 +199,20 @@ class States:
         self.put_all(session, [(kind, values)], now)
 
     def exchange(
-        self, session: int, kind: str, change: Callable[[str | None], str | None], now: int
+        self,
+        session: int,
+        kind: str,
+        change: Callable[[str | None], str | None],
+        now: int,
+        name: str = "",
     ) -> None:
-        """Replace the only value of a kind by what `change` makes of it, with nobody in between."""
+        """Replace a value of a kind by what `change` makes of it, with nobody in between."""
         with self._database.write() as writer:
             lock_alive(writer, session)
-            before = states_of(writer, session, kind).get("")
+            before = states_of(writer, session, kind).get(name)
             after = change(before)
             if after != before:
-                put_states(writer, session, [(kind, {"": after})], now)
+                put_states(writer, session, [(kind, {name: after})], now)
 
     def put_all(self, session: int, states: Iterable[StateValues], now: int) -> None:
         """Keep values of several kinds, all or none."""

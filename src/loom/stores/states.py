@@ -143,8 +143,14 @@ STORE_KINDS: StateKinds = {
 
 
 def with_own_kinds(own: Mapping[str, Any]) -> StateKinds:
-    """The kinds of the store, and kinds of the rooms above by their types: one state of each."""
-    return {**STORE_KINDS, **{kind: StateKind(held, is_unnamed) for kind, held in own.items()}}
+    """The kinds of the store, and kinds of the rooms above: by their types if there is one state of
+    each, else as a `StateKind`.
+    """
+    made = {
+        kind: held if isinstance(held, StateKind) else StateKind(held, is_unnamed)
+        for kind, held in own.items()
+    }
+    return {**STORE_KINDS, **made}
 
 
 def read_state(kinds: StateKinds, kind: str, name: str, data: str) -> tuple[Any, tuple[str, ...]]:

@@ -26,6 +26,7 @@ from loom.engine.inputs import Given
 from loom.engine.memory import SessionMemory
 from loom.engine.options import PrepareOptions, check_prepare_options
 from loom.engine.remembered import RememberedOptions, SetOptions
+from loom.engine.running import RunClaim
 from loom.engine.session_state import skills_values, text_values
 from loom.engine.sessions.absorbing import AnswerTaker
 from loom.engine.sessions.asking import append_and_prepare, ask_knowledge
@@ -58,6 +59,7 @@ from loom.engine.workspace import EventKind, Workspace
 from loom.errors import ChoiceError, describe
 from loom.providers.models import Model
 from loom.recall.hits import Hit
+from loom.runtime.checks import check_label
 from loom.runtime.threads import async_form, async_lines, async_value
 from loom.stores import HandleTarget, NewNode, Node, Path, SessionRow, export_session
 
@@ -478,22 +480,25 @@ class Session:
         return start_call(self._place, parse_call(call))
 
     @checks_arguments
-    def claim_run(self, owner: str) -> None:
+    def claim_run(self, owner: str, *, task: str = "") -> None:
         """Note that a run of an agent works in this session, or still does. `owner` names the run.
+        With the id of a `task` in the session, the run works on that task only.
 
-        Raises `Conflict` while another run works in it: one that claimed it within the last minute,
+        Raises `Conflict` while another run works there: one that claimed it within the last minute,
         and whose process is not known to have ended.
         """
         check_name("run", owner)
+        check_label("task", task)
         if not self._place.is_guest:
-            self._place.state.claim_run(self.id, owner, self._place.now())
+            self._place.state.claim_run(RunClaim(self.id, owner, task), self._place.now())
 
     @checks_arguments
-    def release_run(self, owner: str) -> None:
-        """Note that a run is over, so that another one may work in this session."""
+    def release_run(self, owner: str, *, task: str = "") -> None:
+        """Note that a run is over, so that another one may work in this session, or on the task."""
         check_name("run", owner)
+        check_label("task", task)
         if not self._place.is_guest:
-            self._place.state.release_run(owner, self._place.now())
+            self._place.state.release_run(owner, self._place.now(), task)
 
     def beat(self) -> bool:
         """Note in the working state, if there is one, that the agent is alive.
