@@ -18,6 +18,7 @@ from loom.conversation.compactions import find_compaction, is_compaction, read_c
 from loom.conversation.message import Carried, Conversation, Opaque
 from loom.dialects import compaction_wires, dialect
 from loom.dialects.input import Answer
+from loom.providers.http.presets import PRESETS
 from loom.providers.models import AnswerEnd
 from loom.providers.scripted import ScriptedModel, ScriptedServer
 
@@ -106,13 +107,44 @@ def test_a_compaction_that_failed_sums_up_nothing() -> None:
     [
         ("", ("anthropic", "responses")),
         ("anthropic:claude-opus-4", ("anthropic",)),
-        ("openai:gpt-5", ("responses",)),
+        ("openai-responses:gpt-5", ("responses",)),
+        ("gpt-5", ("responses",)),
+        ("openai:gpt-5", ()),
+        ("groq:openai/gpt-oss-120b", ()),
+        ("openrouter:anthropic/claude-opus-4", ()),
         ("o3", ("responses",)),
         ("ollama:llama3", ()),
     ],
 )
 def test_the_model_decides_which_compactions_can_be_read(name: str, wires: Any) -> None:
     assert compaction_wires(name) == wires
+
+
+def test_no_provider_of_the_chat_wire_reads_compactions() -> None:
+    chat = [preset.name for preset in PRESETS.values() if preset.wire == "openai"]
+    assert "openai" in chat
+    for provider in chat:
+        for name in MODELS.values():
+            assert compaction_wires(f"{provider}:{name}") == ()
+
+
+def test_a_session_that_moves_to_the_chat_wire_gets_the_originals() -> None:
+    with Loom.open() as store:
+        session = store.new(model="openai-responses:gpt-5")
+        for message in [*turns(4), user("on"), model(SEALED, Text("Yes."))]:
+            session.append(message)
+        before = asyncio.run(session.prepare("What is left?"))
+        assert compacted_parts(before) == [SEALED]
+        [note] = [note for note in before.report.notes if "compacted" in note]
+        assert "On a wire other than responses" in note
+        session.absorb(model(Text("Nothing.")))
+        moved = asyncio.run(session.prepare("Sure?", model="openai:gpt-5"))
+        sent = str(moved.openai())
+        assert all(f"Task {number} is done." in sent for number in range(4))
+        assert "1 compactions of the responses wire are left out" in str(moved.report.notes)
+        session.absorb(model(Text("Sure.")))
+        back = asyncio.run(session.prepare("And now?", model="openai-responses:gpt-5"))
+        assert compacted_parts(back) == [SEALED]
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "ollama:llama3"])

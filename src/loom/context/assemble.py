@@ -55,9 +55,13 @@ from loom.context.tool_choice import (
 )
 from loom.context.tool_use import EpochTools, follow_use
 from loom.conversation.canonical import to_json
-from loom.conversation.compactions import find_compaction, leave_out_compactions
+from loom.conversation.compactions import (
+    find_compaction,
+    is_compaction,
+    leave_out_compactions,
+)
 from loom.conversation.handles import to_lines
-from loom.conversation.message import Conversation, Message, Text, Tool, ToolCall
+from loom.conversation.message import Conversation, Message, Opaque, Text, Tool, ToolCall
 from loom.conversation.turns import Span, in_flight
 from loom.dialects import compaction_wires
 from loom.dialects.blocks import note_unknown_blocks
@@ -837,13 +841,20 @@ def _note_compactions(parts: _Parts) -> list[str]:
     """What the provider compacted, and compactions that another provider cannot read."""
     material, fitting = parts.material, parts.fitting
     notes = []
+    wires = compaction_wires(material.model or "")
     if fitting.compacted:
         count = fitting.position(fitting.compacted)
+        wire = next(
+            part.wire
+            for part in fitting.history[fitting.compacted].parts
+            if isinstance(part, Opaque) and part.wire in wires and is_compaction(part)
+        )
         notes.append(
             f"the provider compacted the {count} messages before message {count}; recall brings "
-            "back those that are left out"
+            f"back those that are left out. On a wire other than {wire}, the request has neither "
+            "them nor the compaction"
         )
-    _, foreign = leave_out_compactions(material.given, compaction_wires(material.model or ""))
+    _, foreign = leave_out_compactions(material.given, wires)
     for wire, count in foreign.items():
         notes.append(
             f"{count} compactions of the {wire} wire are left out, for {material.model} cannot "

@@ -32,14 +32,21 @@ def dialect_of_model(model: str) -> str:
 
 
 _OPENAI_MODELS = re.compile(r"(?:^|[/:.])(?:gpt-|o\d|codex|chatgpt)")
+# Providers that a name is sent to on the wire of OpenAI chat, which carries no compactions.
+_CHAT_PROVIDERS = re.compile(
+    r"(?:openai|openai-chat|openrouter|ollama|vllm|llama\.?cpp|lmstudio|groq|deepseek|mistral"
+    r"|together|xai|gemini|google):"
+)
 
 
 def compaction_wires(model: str) -> tuple[str, ...]:
     """The wires whose compactions the provider of a model can read; all of them if no model is
-    named.
+    named. A name with a provider says which wire it is sent on: `openai:gpt-5` on that of chat.
     """
     if not model:
         return (anthropic.NAME, responses.NAME)
+    if _CHAT_PROVIDERS.match(model.lower()):
+        return ()
     if dialect_of_model(model) == anthropic.NAME:
         return (anthropic.NAME,)
     if _OPENAI_MODELS.search(model.lower()):
