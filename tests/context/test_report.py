@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from loom import weave
+from loom import Media, Message, Text, ToolCall, ToolResult, weave
 from loom.context.policy import policies
 from loom.context.report import Report
 from loom.conversation.canonical import to_json
@@ -42,3 +42,27 @@ def test_a_report_that_was_read_back_continues_nothing_and_says_so() -> None:
     assert report.items == report.lines
     with pytest.raises(ChoiceError, match="give the context itself"):
         weave(SAID, previous=report, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_noted"),
+    [
+        ("gpt-4o", True),
+        ("openai:gpt-5", True),
+        ("openrouter:anthropic/claude-opus-4", True),
+        ("openai-responses:gpt-5", False),
+        ("claude-sonnet-4-5", False),
+    ],
+)
+def test_a_report_names_images_in_results_that_chat_has_no_place_for(
+    name: str, is_noted: bool
+) -> None:
+    picture = Media("image", "data", "iVBORw0KGgo=", "image/png")
+    page = Media("file", "text", "Words.", "text/plain")
+    messages = [
+        Message("user", (Text("Look."), picture)),
+        Message("assistant", (ToolCall("1", "look", "{}"),)),
+        Message("tool", (ToolResult("1", (Text("Here."), picture, page)),)),
+    ]
+    notes = [note for note in weave(messages, model=name).report.notes if "results of" in note]
+    assert [note.startswith("1 image in results of tools") for note in notes] == [True] * is_noted

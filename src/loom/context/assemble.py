@@ -63,8 +63,8 @@ from loom.conversation.compactions import (
 from loom.conversation.handles import to_lines
 from loom.conversation.message import Conversation, Message, Opaque, Text, Tool, ToolCall
 from loom.conversation.turns import Span, in_flight
-from loom.dialects import compaction_wires
-from loom.dialects.blocks import note_unknown_blocks
+from loom.dialects import compaction_wires, is_for_chat
+from loom.dialects.blocks import note_result_media, note_unknown_blocks
 from loom.dialects.repair import Change, RepairedConversation, mend_settings, repair
 from loom.errors import CannotFit
 
@@ -819,6 +819,8 @@ def _note_request(parts: _Parts, request: Conversation) -> list[str]:
         *note_unknown_blocks(request.messages),
         *note_unused_zones(options.zones, options.sections, policy),
     ]
+    if is_for_chat(material.model or ""):
+        notes += note_result_media(request.messages)
     notes += _note_tools(parts)
     if parts.given_up:
         left_out = f"{len(parts.given_up)} of {len(options.sections)} sections left out"

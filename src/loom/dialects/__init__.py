@@ -32,11 +32,19 @@ def dialect_of_model(model: str) -> str:
 
 
 _OPENAI_MODELS = re.compile(r"(?:^|[/:.])(?:gpt-|o\d|codex|chatgpt)")
-# Providers that a name is sent to on the wire of OpenAI chat, which carries no compactions.
+# Providers that requests are sent to on the wire of OpenAI chat.
 _CHAT_PROVIDERS = re.compile(
     r"(?:openai|openai-chat|openrouter|ollama|vllm|llama\.?cpp|lmstudio|groq|deepseek|mistral"
     r"|together|xai|gemini|google):"
 )
+
+
+def is_for_chat(model: str) -> bool:
+    """Whether requests for a model go on the wire of OpenAI chat, as far as its name says."""
+    lowered = model.lower()
+    if _CHAT_PROVIDERS.match(lowered):
+        return True
+    return not lowered.startswith("openai-responses:") and dialect_of_model(model) == openai.NAME
 
 
 def compaction_wires(model: str) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from loom.conversation.canonical import from_json
 from loom.conversation.checked import is_one_slip
-from loom.conversation.message import WIRE_NAMES, Message, Opaque
+from loom.conversation.message import WIRE_NAMES, Media, Message, Opaque
 from loom.conversation.parts import walk_parts
-from loom.dialects.wire import Json, opaque
+from loom.dialects.wire import Json, carried_form, opaque
 from loom.errors import WireError
 
 _CHAT = {"text", "refusal", "image_url", "input_audio", "file", "audio_url", "video_url"}
@@ -75,6 +75,25 @@ def note_unknown_blocks(messages: Iterable[Message]) -> list[str]:
             if isinstance(piece, Opaque) and (kind := _type_of(piece)) and kind not in BLOCK_TYPES:
                 found.setdefault(piece.wire, Counter())[kind] += 1
     return [_note_kinds(wire, kinds) for wire, kinds in found.items()]
+
+
+def note_result_media(messages: Iterable[Message]) -> list[str]:
+    """A line on the images and files in results of tools that OpenAI chat has no place for."""
+    kinds = Counter(
+        part.kind
+        for message in messages
+        for result in message.results
+        if "media" not in carried_form(result.carried, "openai")
+        for part in walk_parts(result.parts)
+        if isinstance(part, Media) and part.source != "text"
+    )
+    if not kinds:
+        return []
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return [
+        f"{found} in results of tools: OpenAI chat has no place for them there, so on that wire "
+        "the model reads a note instead; the responses wire carries them"
+    ]
 
 
 def _note_kinds(wire: str, kinds: Counter[str]) -> str:
