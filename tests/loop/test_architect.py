@@ -48,9 +48,39 @@ def test_a_plan_is_read_however_it_is_wrapped(text: str) -> None:
 def test_a_summary_may_be_missing_and_a_plan_may_not() -> None:
     step = {"file": "a.py", "action": "edit", "description": "x"}
     assert read_plan(json.dumps({"plan": [step]})) == WorkPlan("", (PlanStep("a.py", "edit", "x"),))
-    for wrong in ({}, {"plan": []}, {"plan": [{**step, "action": "burn"}]}, [1]):
+    for wrong in ({}, [], {"plan": None}, {"plan": [{**step, "action": "burn"}]}, [1]):
         with pytest.raises(ChoiceError, match="the plan cannot be read"):
             read_plan(json.dumps(wrong))
+
+
+def test_of_several_plans_the_last_one_with_steps_is_meant() -> None:
+    example = (
+        '{"summary": "Like this", "plan": [{"file": "x", "action": "edit", "description": ""}]}'
+    )
+    empty = '{"summary": "", "plan": []}'
+    for text in (
+        f"A plan looks like {example}. Mine is {PLAN}.",
+        f"```json\n{example}\n```\nAnd now mine:\n```json\n{PLAN}\n```",
+        f"The form is {example}.\n```json\n{PLAN}\n```\nNot {example}.",
+        f"{example.replace('}]}', '},]}')}\n{PLAN.replace('}]}', '},]}')}",
+        f"{PLAN} Then {empty}",
+        f"{empty} {PLAN}",
+    ):
+        assert len(read_plan(text).plan) == 3, text
+    cut = read_plan(f"{example}\n{PLAN[:-30]}")
+    assert (cut.summary, cut.is_cut, len(cut.plan)) == ("Three files.", True, 2)
+
+
+def test_a_plan_without_steps_says_that_there_is_nothing_to_do(loom: Loom) -> None:
+    session = loom.new(model="gpt-4o")
+    architect = ScriptedModel('{"summary": "The cache is there.", "plan": []}')
+    outcome = asyncio.run(Architect(loom, architect, ScriptedModel()).run(session, "Add a cache."))
+    assert outcome.steps == ()
+    assert outcome.report.startswith("The cache is there. There is nothing to do.\nTokens: ")
+    assert len(architect.requests) == 1
+    for broken in ('{"summary": "x", "plan": [', '{"plan": [{"file": "a.py", "act'):
+        with pytest.raises(ChoiceError, match="the plan cannot be read"):
+            read_plan(broken)
 
 
 @given(st.text())

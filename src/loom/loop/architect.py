@@ -33,7 +33,7 @@ MAX_TOLD_CHARS = 400  # of what the editor said at the end of a step
 PLANNING = (
     f"Plan the work, and change nothing yet. Answer with {PLAN_FORM}, and nothing else. Each step "
     "concerns one file. `details` has all that is needed to carry out the step without this "
-    "conversation."
+    "conversation. If there is nothing to do, `plan` is an empty list."
 )
 EDITING = (
     "You carry out one step of a plan. You see nothing but this step: read the file before you "
@@ -85,6 +85,8 @@ class ArchitectOutcome(Struct, frozen=True):
             f"model with the full context would have read about {self.single_tokens:,}."
         )
         head = f"{done} of {len(self.steps)} steps are done."
+        if not self.steps:
+            head = "There is nothing to do."
         if self.plan.is_cut:
             head += " The plan was cut off: there may be more to do."
         return "\n".join((f"{self.plan.summary} {head}".strip(), *lines, spent))

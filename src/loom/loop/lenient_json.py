@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 MAX_DEPTH = 100
 # Characters that may end a text, by the one that begins it.
@@ -27,20 +28,24 @@ _ENDS = {
 
 
 class ReadValue(Struct, frozen=True):
-    """A value, and whether it is whole: nothing of it was cut off."""
+    """A value, and whether it is whole: nothing of it was cut off. `end` is the character after
+    it.
+    """
 
     value: Any
     is_whole: bool
+    end: int = 0
 
 
 def read_lenient(text: str, start: int = 0) -> ReadValue:
     """The value that begins at this character. Raises ValueError if there is none."""
-    return _JsonReader(text, start).read("list", 0)
+    reader = _JsonReader(text, start)
+    return replace(reader.read("list", 0), end=reader.at)
 
 
 class _JsonReader:
     def __init__(self, text: str, at: int) -> None:
-        self._text, self._at = text, at
+        self._text, self.at = text, at
 
     def read(self, place: str, depth: int) -> ReadValue:
         """The next value. `place` is what it is in."""
@@ -59,22 +64,22 @@ class _JsonReader:
 
     def _peek(self) -> str:
         """The next character that says something; "" at the end."""
-        found = _SPACE.match(self._text, self._at)
+        found = _SPACE.match(self._text, self.at)
         assert found is not None
-        self._at = found.end()
-        return self._text[self._at : self._at + 1]
+        self.at = found.end()
+        return self._text[self.at : self.at + 1]
 
     def _read_object(self, depth: int) -> ReadValue:
-        self._at += 1
+        self.at += 1
         made: dict[str, Any] = {}
         is_whole = False  # of an object without an end: what came of it last is whole
         while True:
             sign = self._peek()
             if sign in ("}", "]", ""):
-                self._at += sign == "}"
+                self.at += sign == "}"
                 return ReadValue(made, is_whole or sign != "")
             if sign == ",":
-                self._at += 1
+                self.at += 1
                 is_whole = False
                 continue
             name = self._read_name()
@@ -93,35 +98,35 @@ class _JsonReader:
         if after == "" or not found.is_whole:
             return None
         if after != ":":
-            raise ValueError(f"a colon is missing at character {self._at}")
-        self._at += 1
+            raise ValueError(f"a colon is missing at character {self.at}")
+        self.at += 1
         return str(found.value)
 
     def _read_list(self, depth: int) -> ReadValue:
-        self._at += 1
+        self.at += 1
         made: list[Any] = []
         while True:
             sign = self._peek()
             if sign in ("]", "}", ""):
-                self._at += sign == "]"
+                self.at += sign == "]"
                 return ReadValue(made, sign != "")
             if sign == ",":
-                self._at += 1
+                self.at += 1
                 continue
             found = self.read("list", depth + 1)
             if found.is_whole:
                 made.append(found.value)
 
     def _read_text(self, place: str) -> ReadValue:
-        text, ends = self._text, _QUOTES[self._text[self._at]]
-        self._at += 1
+        text, ends = self._text, _QUOTES[self._text[self.at]]
+        self.at += 1
         made: list[str] = []
-        while self._at < len(text):
-            sign = text[self._at]
-            self._at += 1
+        while self.at < len(text):
+            sign = text[self.at]
+            self.at += 1
             if sign == "\\":
                 made.append(self._read_escape())
-            elif sign in ends and _ENDS[place].match(text, self._at):
+            elif sign in ends and _ENDS[place].match(text, self.at):
                 return ReadValue("".join(made), True)
             else:
                 made.append(sign)
@@ -130,23 +135,23 @@ class _JsonReader:
     def _read_escape(self) -> str:
         """What a backslash stands for. One that escapes nothing is itself."""
         text = self._text
-        if found := _UNICODE.match(text, self._at):
-            self._at = found.end()
+        if found := _UNICODE.match(text, self.at):
+            self.at = found.end()
             return chr(int(found[0][1:], 16))
-        sign = text[self._at : self._at + 1]
-        self._at += 1
+        sign = text[self.at : self.at + 1]
+        self.at += 1
         if sign in _ESCAPES:
             return _ESCAPES[sign]
         return sign if sign in "\"'/\\\n" else f"\\{sign}"
 
     def _read_bare(self) -> ReadValue:
         """A number, a name such as true or None, or a text without quotes."""
-        found = _BARE.match(self._text, self._at)
+        found = _BARE.match(self._text, self.at)
         if found is None:
-            raise ValueError(f"a value is missing at character {self._at}")
-        self._at = found.end()
+            raise ValueError(f"a value is missing at character {self.at}")
+        self.at = found.end()
         word = found[0]
-        is_whole = self._at < len(self._text)
+        is_whole = self.at < len(self._text)
         if word.lower() in _NAMES:
             return ReadValue(_NAMES[word.lower()], is_whole)
         try:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -53,39 +53,55 @@ class WorkPlan(CheckedStruct, frozen=True):
 
 
 def read_plan(text: str) -> WorkPlan:
-    """The plan in an answer: JSON, alone, in a fence, or among other words. What models get wrong
-    in JSON is repaired, and a step that was cut off is left out. Raises ChoiceError with what is
-    wrong.
+    """The plan in an answer: JSON, alone, in a fence, or among other words. Of several, the last
+    one that has steps. What models get wrong in JSON is repaired, and a step that was cut off is
+    left out. Raises ChoiceError with what is wrong.
     """
+    starts = [match.start() for match in _START.finditer(text)]
+    fences = [match.end() for match in _FENCE.finditer(text)]
+    in_fences = [start for start in starts if any(text[at:start].strip() == "" for at in fences)]
     wrong, no_json = "", "there is no JSON object in it"
-    for found in _readings(text):
-        if isinstance(found, ValueError):
-            no_json = str(found)
-            continue
-        try:
-            return _convert(found)
-        except ChoiceError as error:
-            wrong = wrong or str(error)
+    for places in (in_fences, starts):
+        plans: list[WorkPlan] = []
+        for found in _read_values(text, places):
+            if isinstance(found, WorkPlan):
+                plans.append(found)
+            elif isinstance(found, ChoiceError):
+                wrong = wrong or str(found)
+            else:
+                no_json = str(found)
+        if plans:
+            return next((plan for plan in reversed(plans) if plan.plan), plans[-1])
     wrong = wrong or no_json
     raise ChoiceError(f"the plan cannot be read: {shorten(wrong, 300)}; it must be {PLAN_FORM}")
 
 
-def _readings(text: str) -> Iterator[ReadValue | ValueError]:
-    """The values in an answer, the likeliest first: each as JSON, then repaired."""
-    fenced = [match.end() for match in _FENCE.finditer(text)]
-    starts = [match.start() for match in _START.finditer(text)][:MAX_STARTS]
-    first = [start for start in starts if any(text[at:start].strip() == "" for at in fenced)]
-    starts = list(dict.fromkeys((*first, *starts)))
-    decoder = json.JSONDecoder()
+def _read_values(text: str, starts: Iterable[int]) -> Iterator[WorkPlan | Exception]:
+    """The plans that begin at these places, none of them in another one, and what is wrong with
+    other values.
+    """
+    end = tries = 0
     for start in starts:
-        try:
-            yield ReadValue(decoder.raw_decode(text, start)[0], True)
-        except (ValueError, RecursionError) as error:
-            yield ValueError(str(error))
-        try:
-            yield read_lenient(text, start)
-        except ValueError as error:
-            yield error
+        if start < end:
+            continue
+        tries += 1
+        if tries > MAX_STARTS:
+            return
+        for read in (_read_strictly, read_lenient):
+            try:
+                found = read(text, start)
+                plan = _convert(found)
+            except (ChoiceError, ValueError, RecursionError) as error:
+                yield error
+                continue
+            yield plan
+            end = found.end
+            break
+
+
+def _read_strictly(text: str, start: int) -> ReadValue:
+    value, end = json.JSONDecoder().raw_decode(text, start)
+    return ReadValue(value, True, end)
 
 
 def _convert(found: ReadValue) -> WorkPlan:
@@ -97,8 +113,8 @@ def _convert(found: ReadValue) -> WorkPlan:
     steps = value.get("plan", value.get("steps"))
     if not found.is_whole and isinstance(steps, list) and steps and not _has_details(steps[-1]):
         steps = steps[:-1]  # it was cut off before them
-    if not isinstance(steps, list) or not steps:
-        raise ChoiceError("`plan` must be a list of at least one step")
+    if not isinstance(steps, list) or not (steps or _is_empty_plan(found)):
+        raise ChoiceError("`plan` must be a list of steps")
     plan = {
         "summary": _to_text(value.get("summary")),
         "plan": list(map(_convert_step, steps)),
@@ -108,6 +124,11 @@ def _convert(found: ReadValue) -> WorkPlan:
         return msgspec.convert(plan, WorkPlan)
     except msgspec.ValidationError as error:
         raise ChoiceError(str(error)) from None
+
+
+def _is_empty_plan(found: ReadValue) -> bool:
+    """Whether a plan says that there is nothing to do: an empty list by name, not cut off."""
+    return found.is_whole and isinstance(found.value, dict)
 
 
 def _has_details(step: Any) -> bool:
