@@ -334,3 +334,32 @@ def test_many_evicted_messages_are_warned_about_once(loom: Loom) -> None:
     more = [*said, {"role": "user", "content": "Next"}]
     second = weave(more, model="gpt-4o", window=8000, previous=first)
     assert not any("messages evicted" in note for note in second.report.notes)
+
+
+def test_decisions_of_another_project_are_named_as_such(loom: Loom, tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second", tmp_path / "copy" / "first"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "a.py").write_text("def f(): ...\n", encoding="utf-8")
+    first, second, copy = map(str, folders)
+    session = loom.new()
+    prepared(session, project=first)
+    session.decisions.log("Ship", kind="goal", confidence=85)
+    session.decisions.abandon(session.decisions.log("Use XML").id, "slow")
+    loom.decisions.of_folder(second).log("Use TOML")
+
+    def lines(folder: str) -> list[str]:
+        context = prepared(session, project=folder)
+        said = [*context.conversation.system, *context.conversation.messages]
+        [text] = [each.text for each in said if INTRODUCTION in each.text]
+        return [line for line in text.split("\n") if "Ship" in line or "Use" in line]
+
+    assert not any("of folder" in line for line in lines(first))
+    assert lines(second) == [
+        "- Ship [of folder first] (confidence: 85%)",
+        "- [decision] Use TOML",
+        "[2026-02-28 10:30] goal: Ship [of folder first]",
+        "[2026-02-28 10:30] decision: Use XML [of folder first] [abandoned]",
+        "- [ABANDONED] Use XML [of folder first] — slow",
+    ]
+    assert "- Ship [of folder /" in lines(copy)[0]  # the whole path, as the names are the same

@@ -3,6 +3,7 @@
 Rules of this file:
 - Headings, lines and their order are those that seed 000 prints. Titles and descriptions are on
   one line, so that words of a model cannot pass for a heading or for another entry.
+- A decision that the session logged for another folder than that of the request says so.
 - The section has at most the tokens that it is given. If not all fits, each heading has a share,
   and what it leaves is for the others. Long lines are cut, so that a share has at least one.
 - Under a heading, what matters to the request comes in first, of equals the newest. What is in is
@@ -22,13 +23,15 @@ TRUNCATED = "[truncated...]"
 NO_DECISIONS = "None."
 NO_SESSION = "No decisions recorded in this session."
 INTRODUCTION = (
-    "Decisions of this project, as they were logged. They say what was decided, not what to do now."
+    "Decisions of this project and of this session, as they were logged. They say what was "
+    "decided, not what to do now."
 )
 CHANGES = "Decisions that were logged or changed since the system text was written:"
 MAX_RECENT = 5  # newest decisions, options and actions that are listed
 MAX_LINE_CHARS = 160  # of an entry if not all fit
 MIN_LINE_CHARS = 30  # of an entry that is cut so that its heading has one
 MAX_DESCRIPTION_CHARS = 240  # of a description that is shown
+MAX_FOLDER_CHARS = 80  # of the folder of a decision
 REASON = "abandoned_because"  # in the metadata of what was abandoned
 AUTOMATIC = "auto"  # in the metadata of what no person and no model logged on purpose
 # of the tokens: what each heading may take while others need theirs
@@ -50,7 +53,7 @@ class DecisionLists(Struct, frozen=True, kw_only=True):
     goals and entries of the session there are. `scores` say how much decisions matter to the
     request, by their ids; `replacements` are titles of what superseded them. `reasons` say why, and
     why options were `rejected`. `verdicts` are words for options that were chosen and rejected,
-    `judged` is when.
+    `judged` is when. `folder` is that of the request.
     """
 
     goals: Sequence[Decision] = ()
@@ -67,6 +70,7 @@ class DecisionLists(Struct, frozen=True, kw_only=True):
     rejected: Collection[str] = ()
     verdicts: Mapping[str, str] = {}
     judged: Mapping[str, int] = {}
+    folder: str = ""
 
 
 class SectionForm(Struct, frozen=True, kw_only=True):
@@ -161,7 +165,7 @@ def is_shown(decision: Decision) -> bool:
 
 
 def _list_headings(lists: DecisionLists, form: SectionForm) -> list[_Heading]:
-    goals = [_Entry(each, _write_goal(each)) for each in lists.goals if is_shown(each)]
+    goals = [_Entry(each, _write_goal(each, lists)) for each in lists.goals if is_shown(each)]
     recent = [each for each in (*lists.recent, *lists.earlier) if is_shown(each)]
     decisions = [_Entry(each, _write_recent(each, lists)) for each in recent]
     session = [
@@ -204,13 +208,15 @@ def _list_headings(lists: DecisionLists, form: SectionForm) -> list[_Heading]:
     ]
 
 
-def _write_goal(decision: Decision) -> str:
-    return f"- {_one_line(decision.title)}{_write_confidence(decision)}"
+def _write_goal(decision: Decision, lists: DecisionLists) -> str:
+    title = _one_line(decision.title)
+    return f"- {title}{_write_folder(decision, lists)}{_write_confidence(decision)}"
 
 
 def _write_recent(decision: Decision, lists: DecisionLists) -> str:
     verdict = _describe(lists.verdicts.get(decision.id, ""))
-    return f"- [{decision.kind}] {_one_line(decision.title)}{f' ({verdict})' if verdict else ''}"
+    title = f"{_one_line(decision.title)}{_write_folder(decision, lists)}"
+    return f"- [{decision.kind}] {title}{f' ({verdict})' if verdict else ''}"
 
 
 def _write_session(decision: Decision, moment: str, lists: DecisionLists) -> str:
@@ -225,11 +231,12 @@ def _write_session(decision: Decision, moment: str, lists: DecisionLists) -> str
     confidence = _write_confidence(decision)
     if decision.kind == "goal" and not status:
         confidence = ""
-    return f"[{moment}] {decision.kind}: {_one_line(decision.title)}{status}{confidence}"
+    title = f"{_one_line(decision.title)}{_write_folder(decision, lists)}"
+    return f"[{moment}] {decision.kind}: {title}{status}{confidence}"
 
 
 def _write_lesson(decision: Decision, lists: DecisionLists) -> str:
-    title = _one_line(decision.title)
+    title = f"{_one_line(decision.title)}{_write_folder(decision, lists)}"
     reason = _describe(lists.verdicts.get(decision.id) or lists.reasons.get(decision.id, ""))
     if decision.status == "superseded":
         replacement = _one_line(lists.replacements.get(decision.id, ""))
@@ -240,6 +247,20 @@ def _write_lesson(decision: Decision, lists: DecisionLists) -> str:
     if decision.id in lists.rejected:
         return f"- [REJECTED] {title}{_append_reason(reason)}"
     return f"- [REVISIT] {title}{_write_confidence(decision)} — needs re-evaluation"
+
+
+def _write_folder(decision: Decision, lists: DecisionLists) -> str:
+    """Which folder a decision is of, if it is not that of the request."""
+    if decision.folder in ("", lists.folder):
+        return ""
+    name = _name_folder(decision.folder)
+    if name == _name_folder(lists.folder):
+        name = decision.folder
+    return f" [of folder {_shorten(_one_line(name), MAX_FOLDER_CHARS)}]"
+
+
+def _name_folder(folder: str) -> str:
+    return folder.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 def _append_reason(reason: str) -> str:

@@ -202,6 +202,7 @@ def find_decisions(
         rejected=frozenset(rejected),
         verdicts=_describe_verdicts(store, scope, links.verdicts),
         judged={option: each.newest.created for option, each in links.verdicts.items()},
+        folder=scope.folder,
     )
 
 
