@@ -287,13 +287,6 @@ def test_a_turn_that_is_not_there_is_an_error(broken: Path) -> None:
     assert "there is no turn 99 of 2" in done.stderr
 
 
-def test_demo_shows_the_broken_and_the_mended_transcript() -> None:
-    done = loom("demo")
-    assert done.returncode == 0, done.stderr
-    for piece in ("unanswered-call", "orphan-result", "duplicate-result", "✓ no errors"):
-        assert piece in done.stdout
-
-
 @pytest.mark.parametrize("command", [("check",), ("show",), ("convert", "--to", "openai")])
 @pytest.mark.parametrize(
     ("name", "content"),

@@ -166,12 +166,6 @@ def on_terminal(*arguments: str) -> str:
     return said.decode()
 
 
-def test_demo_maps_its_own_code() -> None:
-    shown = loom("demo").stdout
-    assert "context/history/gate.py (relevance: high)" in shown
-    assert "find_windows" in shown.split("A map of the code")[1]
-
-
 def test_weave_puts_the_map_of_a_project_into_the_request(shop: Path, asking: Path) -> None:
     woven = report_of("weave", asking, "--project", shop)
     assert "### mail.go (relevance: high)\nfunc SendReceipt(order Order) error" in system_of(woven)

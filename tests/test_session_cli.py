@@ -1167,18 +1167,6 @@ def test_the_commands_work_in_a_shell_of_any_locale(store: Path) -> None:
     assert "\x1b" not in listed.stdout
 
 
-def test_demo_keeps_a_session_through_a_restart() -> None:
-    shown = run("demo")
-    for piece in (
-        "the same, byte for byte",
-        "messages, the same as the original",
-        "the last one plus what is new",
-        "nothing copied",
-    ):
-        assert piece in shown
-    assert "✗ not" not in shown
-
-
 def test_an_import_on_a_terminal_shows_how_far_it_is_and_cleans_up(tmp_path: Path) -> None:
     lines = tmp_path / "long.jsonl"
     lines.write_text(

@@ -1059,13 +1059,6 @@ def test_help_of_every_command_is_there() -> None:
         assert (command.help or "").split("\n")[0].rstrip(".") in " ".join(printed.split())
 
 
-def test_demo_draws_a_tree_and_lets_an_agent_act_on_it() -> None:
-    shown = run("demo")
-    assert "dialogue · 6 nodes · 2 branches · depth 4" in shown
-    assert "✗ NOT_FOUND: there is no node 'nope'" in shown
-    assert "✓ what the agent read before is unchanged" in shown
-
-
 def test_preferences_for_all_projects_hold_where_neither_project_nor_tree_says_otherwise() -> None:
     first = tree("new", "First", "--project", "one")
     second = tree("new", "Second", "--project", "two")

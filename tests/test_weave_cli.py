@@ -350,16 +350,6 @@ def test_several_runs_are_a_list_and_one_line_each(tmp_path: Path) -> None:
     assert (tmp_path / "out.md").read_text().startswith("# run 0\n\n## user")
 
 
-def test_demo_weaves_a_long_session_under_a_shrinking_window() -> None:
-    done = loom("demo")
-    assert done.returncode == 0, done.stderr
-    for piece in ("128,000", "32,000", "8,000", "2,000", "✓ the same as the original"):
-        assert piece in done.stdout
-    assert "\r" not in done.stdout, "nothing moves where there is no terminal"
-    woven = [line.split() for line in done.stdout.splitlines() if line.endswith(" kept")]
-    assert [line[-2:] for line in woven] == [["0", "kept"]] * 4, "no torn pairs, and the goal is in"
-
-
 @needs_shared
 @pytest.mark.parametrize(
     "name", sorted(path.name for path in AGENTS.iterdir()) if AGENTS.is_dir() else []

@@ -435,11 +435,3 @@ def test_a_path_is_not_a_command(chat: Chat) -> None:
     done = chat("chat", lines="/etc/hosts holds what?\n/nope\n")
     assert "You said: /etc/hosts holds what?" in done.output
     assert "there is no command /nope" in done.output
-
-
-def test_the_demo_shows_an_agent_at_work() -> None:
-    shown = CliRunner().invoke(cli, ["demo"])
-    assert shown.exit_code == 0
-    assert shown.output.count("read_page") == 12
-    assert "left out" in shown.output
-    assert "Line 17 of page 3: paid 3017." in shown.output
