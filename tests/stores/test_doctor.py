@@ -30,7 +30,10 @@ def loom(address: str) -> Iterator[Loom]:
         yield loom
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), 3])
+@pytest.mark.parametrize(
+    "seed",
+    [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)],
+)
 def test_a_store_that_has_only_lived_is_well(loom: Loom, address: str, seed: int) -> None:
     sessions = live(loom, seed, 100, purges=3)
     with (
