@@ -17,8 +17,9 @@ from loom.project.index.columns import make_columns
 from loom.project.index.entries import ReadFile
 from loom.project.index.making import entry_of
 from loom.project.index.project_index import ProjectIndex
-from loom.project.index.roles import role_of
+from loom.project.index.roles import ROLES, is_copied, role_of_path
 from loom.project.index.strings import StringTable
+from loom.project.rank.lookup import lookup_of
 from loom.project.rank.ranking import MapRequest, rank_files
 from loom.project.rank.request import Frame, read_request
 from tests.shared import ROOT, examples
@@ -710,9 +711,13 @@ def test_a_generated_file_comes_behind(tmp_path: Path) -> None:
     ],
 )
 def test_the_role_of_a_file_by_its_path(path: str, role: str) -> None:
-    assert role_of(path) == role
+    assert role_of_path(path) == role
 
 
-def test_a_package_of_packages_is_somebody_elses() -> None:
-    assert role_of("shop/packages/http/util.py", {"shop/packages/__init__.py"}) == "vendored"
-    assert role_of("shop/packages/http/util.py", {"shop/__init__.py"}) == "source"
+def test_a_package_of_packages_is_somebody_elses(tmp_path: Path) -> None:
+    assert is_copied("shop/packages/http/util.py", {"shop/packages/__init__.py"})
+    assert not is_copied("shop/packages/http/util.py", {"shop/__init__.py"})
+    assert role_of_path("shop/packages/http/util.py") == "source"
+    paths = ("shop/packages/__init__.py", "shop/packages/http/util.py", "shop/util.py")
+    known = lookup_of(holding(tmp_path, dict.fromkeys(paths, "def get(): pass\n")))
+    assert [ROLES[role] for role in known.roles] == ["vendored", "vendored", "source"]

@@ -103,6 +103,11 @@ def find_error(data: Any) -> Any:
     error = data.get("error")
     if "error" in (data.get("type"), data.get("object")):
         return error or data
+    return _find_choice_error(data, error)
+
+
+def _find_choice_error(data: dict[str, Any], error: Any) -> Any:
+    """The error of a choice, or the one next to choices of which none has ended; else None."""
     choices = objects_of(data.get("choices"))
     for choice in choices:
         if choice.get("error") or choice.get("finish_reason") == "error":

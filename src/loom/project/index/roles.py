@@ -69,13 +69,6 @@ def _patterns() -> tuple[tuple[Role, re.Pattern[str]], ...]:
     return tuple((role, re.compile(pattern)) for role, pattern in _ROLES)
 
 
-def role_of(path: str, paths: Container[str] = ()) -> Role:
-    """The role of a file, in a project that has these."""
-    if is_copied(path, paths):
-        return "vendored"
-    return role_of_path(path)
-
-
 def is_copied(path: str, paths: Container[str]) -> bool:
     """Whether a file is in a package named `packages` inside of another, which is a copy of
     somebody's; a folder of packages is how a project may be laid out.

@@ -15,7 +15,6 @@ from loom.project.index.columns import Columns, Rows, number_rows, plain
 from loom.project.index.links import Links, make_links
 from loom.project.index.project_index import ProjectIndex
 from loom.project.index.roles import ROLES, Role, is_copied
-from loom.project.parse.symbols import Definition
 
 # how sure it is that a file is meant of whose path only the last part is spelled as it is
 TAIL = 0.4
@@ -85,12 +84,6 @@ class Lookup:
         found = self.find_alike(known)
         named: list[int] = found[self.columns["of_name"][found] == number].tolist()
         return named
-
-    def definitions_of(self, file: int) -> tuple[Definition, ...]:
-        return self.columns.definitions_of(file)
-
-    def first_definition(self, file: int) -> int:
-        return int(self.columns.starts("definition")[file])
 
     def find_files(self, spelled: str) -> tuple[float, list[int]]:
         """The files that a spelled path may mean, those with the longest common end, and how sure
